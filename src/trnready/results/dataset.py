@@ -1,0 +1,193 @@
+"""The dataset on disk: `data/` holds the newest run of everything, one Parquet file for each pair of compiler
+and library versions, `history/` the runs they replaced, and `journal/` what is not folded in yet."""
+
+from __future__ import annotations
+
+import io
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
+
+from trnready.errors import TrnreadyError
+from trnready.results import card, journal
+from trnready.results.files import (
+    TEMPORARY_PREFIX,
+    ResultsNotWritable,
+    not_writable,
+    sync_folder,
+    write_whole,
+)
+from trnready.results.row import NewerSchema, Row, age, key
+from trnready.results.schema import UnreadableData, check_schema, from_table, to_table
+
+__all__ = [
+    "NewerSchema",
+    "ResultsNotWritable",
+    "Summary",
+    "UnreadableData",
+    "compact",
+    "data_files",
+    "newest",
+    "pair_file",
+    "read",
+    "read_file",
+]
+
+DATA = "data"
+HISTORY = "history"
+LOCK = ".compact.lock"
+LOCK_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a compaction did: runs folded in, older runs moved to the history, files written."""
+
+    folded: int
+    replaced: int
+    files: tuple[Path, ...]
+
+
+def compact(results_dir: Path) -> Summary:
+    """Fold the journal into `data/`, move the runs that were replaced to `history/`, and write the card.
+
+    Files of pairs that cannot be read are left as they are, together with the journal entries that belong to
+    them; all the others are folded first. Raises `NewerSchema`, `UnreadableData` or `ResultsNotWritable`.
+    """
+    if not results_dir.is_dir():
+        raise UnreadableData(f"there is no results folder at {results_dir}.")
+    try:
+        with FileLock(results_dir / LOCK, timeout=LOCK_TIMEOUT_S):
+            return _compact_locked(results_dir)
+    except Timeout:
+        raise ResultsNotWritable(
+            f"another trnready has been compacting {results_dir} for more than {LOCK_TIMEOUT_S:.0f} s; "
+            "try again when it has ended. The journal keeps every run until then."
+        ) from None
+    except OSError as error:
+        raise not_writable(results_dir, error) from error
+
+
+def _compact_locked(results_dir: Path) -> Summary:
+    problems: list[TrnreadyError] = []
+    pairs: defaultdict[str, list[tuple[Path, Row]]] = defaultdict(list)
+    _remove_leftovers(results_dir)
+    for path in journal.entries(results_dir):
+        try:
+            row = journal.load(path)
+        except TrnreadyError as error:
+            problems.append(error)
+        else:
+            pairs[pair_file(row)].append((path, row))
+    folded = replaced = 0
+    written: list[Path] = []
+    for name, found in sorted(pairs.items()):
+        try:
+            replaced += _fold(results_dir, name, [row for _, row in found])
+        except (NewerSchema, UnreadableData) as error:
+            problems.append(error)
+            continue
+        written.append(results_dir / DATA / name)
+        for path, _ in found:
+            path.unlink()
+        folded += len(found)
+    if written:
+        sync_folder(results_dir / journal.FOLDER)
+    card.write(results_dir, [])
+    if problems:
+        raise problems[0]
+    return Summary(folded, replaced, tuple(written))
+
+
+def _fold(results_dir: Path, name: str, new: list[Row]) -> int:
+    """Fold runs of one pair into its files and give how many older runs went to the history."""
+    data, history = results_dir / DATA / name, results_dir / HISTORY / name
+    before = read_file(data) if data.exists() else []
+    everything = _distinct([*before, *new])
+    kept = newest(everything)
+    kept_ids = {id(row) for row in kept}
+    older = [row for row in everything if id(row) not in kept_ids]
+    if older:
+        # The history comes first: a kill between the two files leaves a run in both, never in neither.
+        past = read_file(history) if history.exists() else []
+        _write_parquet(history, _distinct([*past, *older]))
+    _write_parquet(data, kept)
+    return len(older)
+
+
+def newest(rows: Iterable[Row]) -> list[Row]:
+    """Give the newest run of each key, in order of model name and age."""
+    best: dict[object, Row] = {}
+    for row in rows:
+        other = best.get(key(row))
+        if other is None or age(other) < age(row):
+            best[key(row)] = row
+    return sorted(best.values(), key=lambda row: (row.model_id, age(row)))
+
+
+def _distinct(rows: Iterable[Row]) -> list[Row]:
+    """Drop the second copy of a run; an interrupted compaction leaves a run in two files."""
+    seen: dict[object, Row] = {}
+    for row in rows:
+        seen.setdefault((key(row), age(row)), row)
+    return list(seen.values())
+
+
+def read(results_dir: Path) -> list[Row]:
+    """Give the newest run of everything, journal included. A folder that is missing or empty has no rows.
+
+    Raises `NewerSchema` or `UnreadableData` naming the first file that cannot be read.
+    """
+    # The journal first: an entry that vanishes meanwhile is then in the Parquet files, which are read after.
+    rows: list[Row] = []
+    for path in journal.entries(results_dir):
+        try:
+            rows.append(journal.load(path))
+        except FileNotFoundError:
+            continue
+    for path in data_files(results_dir):
+        rows.extend(read_file(path))
+    return newest(rows)
+
+
+def data_files(results_dir: Path) -> list[Path]:
+    """Give the Parquet files of `data/`, in order of name."""
+    return sorted(p for p in (results_dir / DATA).glob("*.parquet") if not p.name.startswith("."))
+
+
+def read_file(path: Path) -> list[Row]:
+    """Read one Parquet file of the dataset. Raises `NewerSchema` or `UnreadableData`."""
+    try:
+        with pq.ParquetFile(io.BytesIO(path.read_bytes())) as file:
+            check_schema(file.schema_arrow, str(path))
+            table = file.read()
+    except (OSError, pa.ArrowException) as error:
+        raise UnreadableData(
+            f"{path} is damaged and cannot be read; move it away or restore it. It was left as it is."
+        ) from error
+    return from_table(table, str(path))
+
+
+def pair_file(row: Row) -> str:
+    """Give the name of the Parquet file for the row's pair of compiler and library versions."""
+    parts = (quote(text, safe="+") for text in (row.neuronx_cc, row.library, row.library_version))
+    return "neuronxcc-{}_{}-{}.parquet".format(*parts)
+
+
+def _write_parquet(path: Path, rows: list[Row]) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(to_table(rows), buffer, compression="zstd")
+    write_whole(path, buffer.getvalue())
+
+
+def _remove_leftovers(results_dir: Path) -> None:
+    """Remove half-written files of killed compactions; the lock says that nobody is writing them now."""
+    for folder in (DATA, HISTORY):
+        for path in (results_dir / folder).glob(f"{TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
