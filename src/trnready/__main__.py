@@ -1,0 +1,5 @@
+"""`python -m trnready` is the command `trnready`."""
+
+from trnready.cli import main
+
+main()

@@ -1,0 +1,47 @@
+"""The command `trnready`: gathers the commands of every part and turns their errors into one sentence."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version as installed_version
+from typing import Annotated
+
+import typer
+
+from trnready.errors import TrnreadyError
+
+app = typer.Typer(
+    name="trnready",
+    help="Which models run on AWS Trainium? Test one on the neuron device, and look at the results.\n\n"
+    "Example: trnready check HuggingFaceTB/SmolLM2-135M-Instruct --results results",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"trnready {installed_version('trnready')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and stop.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
+# The commands of every part, one line each.
+
+
+def main() -> None:
+    """Run the command line: a `TrnreadyError` becomes one sentence on standard error and its exit status."""
+    try:
+        app()
+    except TrnreadyError as error:
+        typer.echo(f"trnready: {error}", err=True)
+        sys.exit(error.exit_status)
