@@ -4,8 +4,8 @@ and library versions, `history/` the runs they replaced, and `journal/` what is 
 from __future__ import annotations
 
 import io
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from trnready.results.files import (
     write_whole,
 )
 from trnready.results.row import NewerSchema, Row, age, key
-from trnready.results.schema import UnreadableData, check_schema, from_table, to_table
+from trnready.results.schema import SCHEMA, UnreadableData, check_schema, from_table, to_table
 
 __all__ = [
     "NewerSchema",
@@ -47,11 +47,13 @@ LOCK_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a compaction did: runs folded in, older runs moved to the history, files written."""
+    """What a compaction did: runs folded in, older runs moved to the history, files written; and a sentence
+    for each file of another pair that it did not need and that cannot be read."""
 
     folded: int
     replaced: int
     files: tuple[Path, ...]
+    unreadable: tuple[str, ...]
 
 
 def compact(results_dir: Path) -> Summary:
@@ -99,10 +101,11 @@ def _compact_locked(results_dir: Path) -> Summary:
         folded += len(found)
     if written:
         sync_folder(results_dir / journal.FOLDER)
-    card.write(results_dir, [])
     if problems:
         raise problems[0]
-    return Summary(folded, replaced, tuple(written))
+    counts, unreadable = _count(results_dir)
+    card.write(results_dir, counts)
+    return Summary(folded, replaced, tuple(written), tuple(unreadable))
 
 
 def _fold(results_dir: Path, name: str, new: list[Row]) -> int:
@@ -161,17 +164,34 @@ def data_files(results_dir: Path) -> list[Path]:
     return sorted(p for p in (results_dir / DATA).glob("*.parquet") if not p.name.startswith("."))
 
 
+def _count(results_dir: Path) -> tuple[Counter[card.Line], list[str]]:
+    """Count the rows of `data/` for the card; give a sentence for each file that cannot be read."""
+    counts: Counter[card.Line] = Counter()
+    problems: list[str] = []
+    for path in data_files(results_dir):
+        try:
+            columns = _read_table(path, card.LINE_COLUMNS).to_pydict()
+        except (NewerSchema, UnreadableData) as error:
+            problems.append(str(error))
+        else:
+            counts.update(card.Line(*values) for values in zip(*columns.values(), strict=True))
+    return counts, problems
+
+
 def read_file(path: Path) -> list[Row]:
     """Read one Parquet file of the dataset. Raises `NewerSchema` or `UnreadableData`."""
+    return from_table(_read_table(path, SCHEMA.names), str(path))
+
+
+def _read_table(path: Path, columns: Sequence[str]) -> pa.Table:
     try:
         with pq.ParquetFile(io.BytesIO(path.read_bytes())) as file:
             check_schema(file.schema_arrow, str(path))
-            table = file.read()
+            return file.read(columns=list(columns))
     except (OSError, pa.ArrowException) as error:
         raise UnreadableData(
             f"{path} is damaged and cannot be read; move it away or restore it. It was left as it is."
         ) from error
-    return from_table(table, str(path))
 
 
 def pair_file(row: Row) -> str:

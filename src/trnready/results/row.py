@@ -141,7 +141,7 @@ class Row:
     )
     host_cpu: str | None = field(default=None, metadata=_doc("Host CPU, as it names itself."))
     versions: dict[str, str] = field(
-        default_factory=dict, metadata=_doc("Every package of the stack and its version.")
+        default_factory=dict, metadata=_doc("Every package of the stack and its version, as pairs.")
     )
     packages: list[str] = field(
         default_factory=list, metadata=_doc("Packages to install on top of the stack, as pip takes them.")

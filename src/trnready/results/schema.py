@@ -3,6 +3,7 @@ through `to_table` and `from_table`, which check it on write and on read."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, get_args, get_origin, get_type_hints
@@ -32,7 +33,8 @@ def _arrow_type(hint: Any) -> pa.DataType:
     if origin is list:
         return pa.list_(_arrow_type(args[0]))
     if origin is dict:
-        return pa.map_(_arrow_type(args[0]), _arrow_type(args[1]))
+        # An Arrow map would be the obvious type, but the Hub's dataset viewer and `load_dataset` refuse maps.
+        return pa.list_(pa.struct([pa.field("package", pa.string()), pa.field("version", pa.string())]))
     if hint is Judge:
         hints = get_type_hints(Judge)
         return pa.struct([pa.field(n, _arrow_type(inner_type(h)[0])) for n, h in hints.items()])
@@ -46,7 +48,25 @@ def _schema() -> pa.Schema:
         inner, optional = inner_type(hints[column.name])
         doc = {"description": column.metadata["doc"]}
         columns.append(pa.field(column.name, _arrow_type(inner), nullable=optional, metadata=doc))
-    return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION)})
+    return pa.schema(columns, metadata={VERSION_KEY: str(SCHEMA_VERSION), b"pandas": _pandas_types(columns)})
+
+
+def _pandas_types(columns: list[pa.Field]) -> str:
+    """Give the note that makes pandas show a null count as <NA> and keep the other counts integers."""
+    names = {pa.int64(): "Int64", pa.bool_(): "boolean"}
+    nullable = [
+        {
+            "name": column.name,
+            "field_name": column.name,
+            "pandas_type": str(column.type),
+            "numpy_type": names[column.type],
+            "metadata": None,
+        }
+        for column in columns
+        if column.nullable and column.type in names
+    ]
+    note = {"index_columns": [], "column_indexes": [], "columns": nullable, "pandas_version": "2.2"}
+    return json.dumps(note)
 
 
 SCHEMA: pa.Schema = _schema()
@@ -57,8 +77,8 @@ def to_table(rows: list[Row]) -> pa.Table:
     arrays = []
     for column in SCHEMA:
         values = [getattr(row, column.name) for row in rows]
-        if pa.types.is_map(column.type):
-            values = [list(value.items()) for value in values]
+        if column.name == "versions":
+            values = [[{"package": k, "version": v} for k, v in value.items()] for value in values]
         elif pa.types.is_struct(column.type):
             names = [f.name for f in column.type]
             values = [v and {name: getattr(v, name) for name in names} for v in values]
@@ -84,7 +104,7 @@ def from_table(table: pa.Table, name: str) -> list[Row]:
     """Give the rows of the file called `name`. Raises `NewerSchema` or `UnreadableData`."""
     check_schema(table.schema, name)
     columns = {column: table.column(column).to_pylist() for column in SCHEMA.names}
-    columns["versions"] = [dict(pairs) for pairs in columns["versions"]]
+    columns["versions"] = [{v["package"]: v["version"] for v in value} for value in columns["versions"]]
     columns["judge"] = [judge and Judge(**judge) for judge in columns["judge"]]
     columns["tested_at"] = [time.astimezone(UTC) for time in columns["tested_at"]]
     try:

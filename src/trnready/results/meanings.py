@@ -1,0 +1,70 @@
+"""What every result, reason, warning and stage means, in words for a reader. The dataset card and the Space
+both say it from here."""
+
+from __future__ import annotations
+
+THRESHOLD = 3.0
+"""Largest score that passes: so many times the model's own rounding noise. Right devices score up to 2.5,
+wrong ones from 3.3."""
+
+RESULTS: dict[str, str] = {
+    "PASS": "The model ran on the device, and what it generated was checked and found right.",
+    "FAIL": "The model was run, and it did not run or did not generate what it should.",
+    "SKIPPED": "The model was not judged: it was left out on purpose, or could not be tested.",
+}
+
+REASONS: dict[str, str] = {
+    "match": "The logits agree with the CPU's within the model's rounding noise, and so does every token.",
+    "match_within_noise": (
+        "The logits agree with the CPU's within the model's rounding noise; the tokens part where the CPU's "
+        "own choice was that close."
+    ),
+    "judged": (
+        "The CPU could not hold the model, so a small judge model read the text and found it sound English."
+    ),
+    "out_of_memory": "A core ran out of device memory.",
+    "host_out_of_memory": "The host ran out of memory.",
+    "unsupported_operator": "The device does not have an operator that the model needs.",
+    "unsupported_dtype": "The device does not have a number type that the model needs.",
+    "dynamic_shape": "The model needs a shape that is known only while it runs, and graphs have fixed ones.",
+    "compile_error": "The compiler failed on one of the model's graphs.",
+    "recompiles": "The model compiled again for a shape it had already run, so it never reaches full speed.",
+    "runs_on_cpu": "Part of the model stayed on the CPU, so the device did not do the work.",
+    "shard_error": "The model could not be split over the cores as planned.",
+    "mismatch": "The logits differ from the CPU's by more than rounding can explain.",
+    "non_finite": "The logits hold NaN or infinity.",
+    "garbled_text": "The judge model found that the text is not sound English.",
+    "timeout": "The run took longer than its time limit.",
+    "crash": "The process died, by a signal or a fatal error.",
+    "error": "The run ended with an error that has no reason of its own yet.",
+    "not_a_priority": "Nobody has asked for this model yet.",
+    "incompatible": "The model is known not to work on this device.",
+    "too_large": "The model does not fit on 4 Trainium2 chips, 16 cores.",
+    "no_parallel_plan": "The model needs more than one core, and the library has no plan to split it.",
+    "gated": "The Hub gives the model only to accounts that have accepted its terms.",
+    "not_found": "There is no such model on the Hub, and no such folder.",
+    "remote_code": "The model brings its own modelling code, which is not run without being asked.",
+    "no_safetensors": "The model has no weights in the safetensors format, or they are damaged.",
+    "invalid_config": "The model's configuration is missing, damaged or makes no sense.",
+    "unsupported_quantization": "The weights are quantized in a way that this stack cannot load.",
+    "unsupported_architecture": "The library does not know this architecture, or not for this task.",
+    "processor_unavailable": "The model's tokenizer or processor could not be loaded.",
+    "reference_failed": "The CPU could not run the model, so there is nothing to compare the device with.",
+}
+
+WARNINGS: dict[str, str] = {
+    "not_compiled": "No graph was compiled: the model ran operator by operator.",
+    "fallback_ops": "Some operators ran on the CPU instead of the device.",
+    "graph_breaks": "The model did not compile as one graph: it was broken into several.",
+    "degenerate_text": "The text repeats itself, so the comparison says less than usual.",
+}
+
+STAGES: dict[str, str] = {
+    "resolve": "finding the model and its files",
+    "plan": "choosing cores and how to split",
+    "load": "loading the weights onto the device",
+    "shard": "splitting the model over the cores",
+    "compile": "compiling the graphs",
+    "run": "generating",
+    "verify": "checking what was generated",
+}
