@@ -78,9 +78,9 @@ def render(counts: Counter[Line]) -> str:
             ((result, f"`{r}`", meanings.REASONS[r]) for result, reasons in REASONS.items() for r in reasons),
         ),
         "## How right is told from wrong",
-        "The device's logits are compared with the CPU's, step by step, on the device's own tokens. The measure "
-        "is the model's own rounding noise: how far the CPU's logits in the model's type are from the CPU's in "
-        "float32. `score` is the median over the steps of rms(device - CPU) / noise. Up to "
+        "The device's logits are compared with the CPU's, step by step, on the device's own tokens. The "
+        "measure is the model's own rounding noise: how far the CPU's logits in the model's type are from "
+        "the CPU's in float32. `score` is the median over the steps of rms(device - CPU) / noise. Up to "
         f"{meanings.THRESHOLD:g} passes; right devices were seen to score up to 2.5, wrong ones from 3.3. "
         "A score cannot see an error that no prompt reaches, such as an expert that is never chosen.",
         "## Warnings on a PASS",
