@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from trnready.errors import TrnreadyError
+from trnready.results import commands as results_commands
 
 app = typer.Typer(
     name="trnready",
@@ -36,6 +37,7 @@ def _options(
 
 
 # The commands of every part, one line each.
+results_commands.register(app)
 
 
 def main() -> None:
