@@ -1,5 +1,5 @@
-"""What a task is to the rest of trnready, and the list of those there are. Each task is one folder beside this
-file; `trnready.check` looks a task up by the Hub's name for it."""
+"""What a task is to the rest of trnready, and the list of those there are. Each task is one folder beside
+this file; `trnready.check` looks a task up by the Hub's name for it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,15 @@ class Script:
 class Task(Protocol):
     """A folder that tests one of the Hub's tasks."""
 
-    name: str
-    prompts: tuple[Prompt, ...]
-    """In the order in which they are tried until the model's answer is no mere repetition."""
+    @property
+    def name(self) -> str:
+        """The Hub's name for the task."""
+        ...
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """What to ask, in the order in which it is tried until the answer is no mere repetition."""
+        ...
 
     def classes(self) -> Mapping[str, str | tuple[str, ...]]:
         """Give the model classes of Transformers that do the task, by model type."""
@@ -93,7 +99,7 @@ def render_template(folder: Path, script: Script) -> str:
 
 
 def literal(value: str | None) -> str:
-    """Give the value as Python source: double quotes as in the rest of the file, control characters escaped."""
+    """Give the value as Python source, in double quotes where it can be, control characters escaped."""
     if value is None:
         return "None"
     quoted = repr(value)

@@ -1,0 +1,269 @@
+"""The one rule for right or wrong (B3). `trnready.check` hands over what the device and the CPU reported; the
+answer is PASS only after every check here was made and held: what is missing counts as failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from trnready.run.report import Report
+from trnready.script.task import NEW_TOKENS
+from trnready.verdict.compare import Comparison, PerStep, compare, difference, rms, without
+
+LIMIT = 3.0
+"""Greatest score that passes. Right devices scored at most 2.5, wrong ones at least 3.3."""
+
+FLOAT32_LIMIT = 1e-4
+"""Greatest rms(device - CPU) / rms(CPU) of a float32 model on software cores, at any step."""
+
+DISTINCT_TOKENS = 8
+"""A text of fewer different tokens says little about a model."""
+
+GRAPHS_OF_A_GENERATION = 2
+"""Graphs that a generation of one shape may need: one for the prompt, one for each token after it."""
+
+DeviceKind = Literal["hardware", "software"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a run was judged: the first four as in a row of the dataset, and the numbers behind them."""
+
+    result: str
+    reason: str
+    error: str | None = None
+    hint: str | None = None
+    warnings: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The CPU's runs on the device's tokens: `same` in the device's dtype, `other` in the dtype that the
+    noise is measured against; None where the rule needs none."""
+
+    same: Report
+    other: Report | None
+
+
+def noise_dtype(dtype: str, kind: DeviceKind) -> str | None:
+    """Give the dtype of the second CPU run, against which rounding noise is measured.
+
+    Trainium multiplies float32 at about bfloat16's precision; software cores compute float32 as the CPU does,
+    so that a fixed share of the logits is the measure and no second run is needed.
+    """
+    if dtype != "float32":
+        return "float32"
+    return "bfloat16" if kind == "hardware" else None
+
+
+def is_degenerate(report: Report) -> bool:
+    """Say whether the text is a mere repetition, of which any two devices may agree by chance."""
+    return len(set(report.tokens)) < DISTINCT_TOKENS
+
+
+def recompiles(report: Report) -> int | None:
+    """Give how many graphs were compiled beyond those that one shape needs; None where it is not counted."""
+    if report.graphs is None or report.graphs_first_call is None:
+        return None
+    first, all_of_them = len(report.graphs_first_call), len(report.graphs)
+    return max(all_of_them - first, 0) + max(first - GRAPHS_OF_A_GENERATION, 0)
+
+
+def warnings_of(report: Report) -> tuple[str, ...]:
+    """Give what was not quite right, by the names of the dataset."""
+    found = (
+        ("not_compiled", report.graphs is not None and not report.graphs),
+        ("fallback_ops", bool(report.fallback_ops)),
+        ("graph_breaks", bool(report.graph_breaks)),
+        ("degenerate_text", is_degenerate(report)),
+    )
+    return tuple(name for name, holds in found if holds)
+
+
+def without_reference(device: Report, kind: DeviceKind) -> Verdict | None:
+    """Judge what needs no CPU run: None when only the comparison with the CPU is left to be made."""
+    flaw = _flaw(device)
+    if flaw is not None:
+        return Verdict("FAIL", "error", f"The report of the device's run does not hold together: {flaw}.")
+    elsewhere = [name for name in device.parameter_devices if name.partition(":")[0] != "neuron"]
+    if elsewhere or not device.parameter_devices:
+        return Verdict(
+            "FAIL",
+            "runs_on_cpu",
+            f"The model's parameters are on {', '.join(elsewhere) or 'no device'}, not on neuron.",
+            'Pass device_map="neuron" to from_pretrained(); "auto" loads on the CPU.',
+        )
+    if device.peak_bytes is not None and sum(device.peak_bytes) < device.parameter_bytes:
+        return Verdict(
+            "FAIL",
+            "runs_on_cpu",
+            f"The cores held at most {sum(device.peak_bytes)} bytes, less than the parameters' "
+            f"{device.parameter_bytes}: the weights never were on them.",
+        )
+    missing = _missing_counters(device, kind)
+    if missing:
+        return Verdict(
+            "FAIL",
+            "error",
+            f"The device does not say {' and '.join(missing)}, so nothing shows that it did the work.",
+            "Switch the device's counters on.",
+        )
+    return None
+
+
+def decide(device: Report, reference: Reference | None, kind: DeviceKind) -> Verdict:
+    """Judge a device's run. `reference` is None when the CPU could not run the model."""
+    early = without_reference(device, kind)
+    if early is not None:
+        return early
+    if not np.isfinite(device.logits).all():
+        return _non_finite(device, reference)
+    if reference is None:
+        return Verdict("SKIPPED", "reference_failed", "The CPU could not run the model, so nothing is known.")
+    flaw = _reference_flaw(device, reference, kind)
+    if flaw is not None:
+        return Verdict("SKIPPED", "reference_failed", f"The CPU's run cannot be compared: {flaw}.")
+    comparison = compare(
+        device.logits, reference.same.logits, _noise(reference), device.tokens, device.end_tokens
+    )
+    return _compared(device, comparison, kind, reference.other is None)
+
+
+def _compared(device: Report, comparison: Comparison, kind: DeviceKind, fixed_share: bool) -> Verdict:
+    warnings = warnings_of(device)
+    wrong = _mismatch(device, comparison, kind, fixed_share)
+    if wrong is not None:
+        return Verdict("FAIL", "mismatch", wrong, None, warnings, comparison)
+    again = recompiles(device)
+    if again is None or again > 0:
+        return Verdict("FAIL", "recompiles", _recompiles_error(device), _STATIC, warnings, comparison)
+    reason = "match" if comparison.first_divergence is None else "match_within_noise"
+    return Verdict("PASS", reason, None, None, warnings, comparison)
+
+
+def _mismatch(device: Report, comparison: Comparison, kind: DeviceKind, fixed_share: bool) -> str | None:
+    """Say what is wrong with the numbers, or None. Written so that a NaN anywhere is wrong."""
+    if device.first_call_tokens != device.tokens:
+        return "Two generations from the same prompt gave different tokens."
+    if kind == "software" and not device.graphs and not comparison.bit_equal:
+        return (
+            "Run operator by operator, software cores give the CPU's logits bit for bit; these differ "
+            f"(score {comparison.score:.3g})."
+        )
+    if fixed_share:
+        if not comparison.worst <= LIMIT:
+            share = comparison.worst / LIMIT * FLOAT32_LIMIT
+            return f"The logits are off by {share:.1e} of their size; float32 allows {FLOAT32_LIMIT:.0e}."
+    elif not comparison.score <= LIMIT:
+        return (
+            f"The logits are {comparison.score:.3g} times the model's rounding noise away from the CPU's "
+            f"(median of {len(comparison.ratios)} steps); at most {LIMIT:g} times is rounding."
+        )
+    return None
+
+
+_STATIC = "Keep shapes fixed: a static cache, and inputs of one length."
+
+
+def _recompiles_error(device: Report) -> str:
+    first = len(device.graphs_first_call or ())
+    later = len(device.graphs or ()) - first
+    breaks = f"; graph breaks: {device.graph_breaks}" if device.graph_breaks else ""
+    return (
+        f"The first generation compiled {first} graphs (a fixed shape needs at most "
+        f"{GRAPHS_OF_A_GENERATION}), a second one of the same shape {later} more{breaks}."
+    )
+
+
+def _non_finite(device: Report, reference: Reference | None) -> Verdict:
+    step, token = (int(index) for index in np.argwhere(~np.isfinite(device.logits))[0])
+    bad = int((~np.isfinite(device.logits)).sum())
+    hint = None
+    if reference is not None and not np.isfinite(reference.same.logits).all():
+        hint = "The CPU's logits are not finite either: suspect the checkpoint or its dtype, not the device."
+    return Verdict(
+        "FAIL",
+        "non_finite",
+        f"{bad} logits are NaN or infinite, the first at step {step}, token {token}.",
+        hint,
+        warnings_of(device),
+    )
+
+
+def _noise(reference: Reference) -> PerStep:
+    if reference.other is None:
+        return rms(reference.same.logits) * (FLOAT32_LIMIT / LIMIT)
+    return difference(reference.same.logits, reference.other.logits)
+
+
+def _missing_counters(device: Report, kind: DeviceKind) -> list[str]:
+    graphs_known = device.graphs is not None and device.graphs_first_call is not None
+    needed = [("which graphs it compiled", graphs_known)]
+    if kind == "software":
+        needed += [
+            ("which operators fell back to the host", device.fallback_ops is not None),
+            ("how much memory its cores held", device.peak_bytes is not None),
+        ]
+    return [what for what, known in needed if not known]
+
+
+def _flaw(report: Report) -> str | None:
+    """Say what is wrong with a run of 32 steps on its own terms, or None."""
+    steps = len(report.tokens)
+    if steps != NEW_TOKENS:
+        return f"{steps} tokens instead of {NEW_TOKENS}"
+    if report.logits.shape[0] != steps:
+        return f"logits of {report.logits.shape[0]} steps for {steps} tokens"
+    if len(report.step_s) != steps or report.later_call_s is None:
+        return "the second generation was not timed"
+    if not report.input_tokens:
+        return "the prompt has no tokens"
+    if max(report.tokens) >= report.logits.shape[1]:
+        return "a token beyond the vocabulary of the logits"
+    if set(report.tokens) & set(report.end_tokens):
+        return "an end token that should have been held back"
+    if _graphs_vanished(report):
+        return "fewer graphs after the second generation than after the first"
+    finite = np.isfinite(report.logits).all(axis=-1)
+    allowed = without(report.logits, report.end_tokens)
+    chosen = allowed[np.arange(steps), list(report.tokens)]
+    # Among equal logits the device may take any; steps with NaN are judged as non_finite.
+    if not (chosen == allowed.max(axis=-1))[finite].all():
+        return "a token that is not the one of the largest logit"
+    return None
+
+
+def _graphs_vanished(report: Report) -> bool:
+    if report.graphs is None or report.graphs_first_call is None:
+        return False
+    return len(report.graphs) < len(report.graphs_first_call)
+
+
+def _reference_flaw(device: Report, reference: Reference, kind: DeviceKind) -> str | None:
+    """Say why the CPU's runs are no measure for the device's, or None."""
+    dtypes = reference.same.dtypes
+    if dtypes != device.dtypes:
+        return f"it loaded the model as {', '.join(dtypes)}, the device as {', '.join(device.dtypes)}"
+    if reference.other is None and (kind == "hardware" or "float32" not in dtypes or len(dtypes) > 1):
+        return "the run that rounding noise is measured against is missing"
+    for run in (reference.same, reference.other):
+        if run is None:
+            continue
+        if run.parameter_devices != ("cpu",):
+            return f"its parameters are on {', '.join(run.parameter_devices) or 'no device'}"
+        if run.input_tokens != device.input_tokens:
+            return "it read the prompt as other tokens"
+        if run.tokens != device.tokens:
+            return "it was not fed the device's tokens"
+        if run.end_tokens != device.end_tokens:
+            return "it held back other end tokens"
+        if run.logits.shape != device.logits.shape:
+            return f"its logits have the shape {run.logits.shape}, the device's {device.logits.shape}"
+        if not np.isfinite(run.logits).all():
+            return "its logits are not finite"
+    if reference.other is not None and reference.other.dtypes == dtypes:
+        return "both of its runs were in the same dtype"
+    return None
