@@ -1,0 +1,62 @@
+// Core memory: who owns which bytes. A software NeuronCore's memory is host
+// memory whose every block carries the core it is charged to.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <cstdint>
+
+namespace softneuron {
+
+constexpr int kMaxCores = 128;
+constexpr int kHost = -1;
+
+struct CoreMemory {
+  int64_t limit = 0;
+  int64_t allocated = 0;
+  int64_t peak = 0;
+  int64_t allocated_total = 0;
+  int64_t freed_total = 0;
+  int64_t blocks = 0;
+  int64_t blocks_peak = 0;
+  int64_t blocks_total = 0;
+  int64_t out_of_memory = 0;
+};
+
+// The memory of one core at this moment.
+CoreMemory core_memory(int core);
+void set_core_limit(int core, int64_t bytes);
+void reset_core_peak(int core);
+void reset_core_totals(int core);
+
+// Fill fresh core memory with NaN patterns (0xFF bytes).
+void set_poison(bool on);
+
+// While alive, what this thread allocates through PyTorch's CPU allocator is
+// charged to `core`. Threads of the intra-op pool have no scope of their own
+// and follow the scope that was opened last.
+class ChargeScope {
+ public:
+  explicit ChargeScope(int core) noexcept;
+  ~ChargeScope();
+  ChargeScope(const ChargeScope&) = delete;
+  ChargeScope& operator=(const ChargeScope&) = delete;
+
+ private:
+  int previous_;
+  int previous_shared_;
+};
+
+// The replacement of PyTorch's CPU allocator, which knows about cores.
+c10::Allocator* charging_allocator();
+
+// The allocator of device `neuron`.
+c10::DeviceAllocator* neuron_allocator();
+
+// Bytes of host memory charged to `core`; throws c10::OutOfMemoryError.
+c10::DataPtr allocate_on_core(size_t bytes, int core);
+
+void install_allocators();
+
+}  // namespace softneuron

@@ -1,0 +1,1 @@
+"""What was compiled, what ran and what fell back; fault modes."""
