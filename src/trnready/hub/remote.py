@@ -1,0 +1,95 @@
+"""Models of the Hub, brought to the local cache by `huggingface_hub`, which honours HF_ENDPOINT,
+HF_HUB_OFFLINE and the user's login."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trnready.hub.checkpoint import Checkpoint, HubUnreachable, NoCheckpoint, NotTestable
+from trnready.hub.local import open_folder
+
+FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]
+"""What a test needs of a repository: weights, configuration, tokenizer."""
+
+LEFT_OUT = ["original/*", "consolidated*", "onnx/*", "*/*"]
+
+_ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
+
+
+def is_model_id(name: str) -> bool:
+    """Say whether the Hub could have a model of this name."""
+    return _ID.fullmatch(name) is not None and "--" not in name and ".." not in name
+
+
+def fetch(model_id: str, revision: str | None = None) -> Checkpoint:
+    """Bring a model to the local cache and give it as a checkpoint.
+
+    Raises `NoCheckpoint` when the Hub has none of that name or its files are damaged, `HubUnreachable` when
+    neither the Hub nor the cache has an answer, `NotTestable` for gated models and those without safetensors.
+    """
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    try:
+        info = HfApi().model_info(model_id, revision=revision)
+        names = [each.rfilename for each in info.siblings or []]
+        commit = info.sha or revision
+        if not any(name.endswith(".safetensors") and "/" not in name for name in names):
+            raise NotTestable(
+                "no_safetensors",
+                f"{model_id} has no safetensors weights on the Hub.",
+                model_id=model_id,
+                revision=commit,
+            )
+        folder = snapshot_download(model_id, revision=commit, allow_patterns=FILES, ignore_patterns=LEFT_OUT)
+    except GatedRepoError:
+        raise NotTestable(
+            "gated",
+            f"{model_id} is gated: accept its terms on the Hub and log in with `hf auth login`.",
+            model_id=model_id,
+        ) from None
+    except RevisionNotFoundError:
+        raise NoCheckpoint(f"{model_id} has no revision {revision!r} on the Hub.") from None
+    except RepositoryNotFoundError:
+        raise NoCheckpoint(
+            f"there is neither a folder nor, for you, a model on the Hub called {model_id} "
+            "(a private one needs `hf auth login`)."
+        ) from None
+    except (OfflineModeIsEnabled, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        return _from_cache(model_id, revision, error)
+    return _checkpoint(model_id, Path(folder))
+
+
+def _from_cache(model_id: str, revision: str | None, cause: Exception) -> Checkpoint:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    try:
+        folder = snapshot_download(model_id, revision=revision, local_files_only=True)
+    except (LocalEntryNotFoundError, OSError):
+        why = (
+            "HF_HUB_OFFLINE is set" if isinstance(cause, OfflineModeIsEnabled) else "the Hub does not answer"
+        )
+        raise HubUnreachable(f"{why}, and {model_id} is not in the local cache.") from cause
+    return _checkpoint(model_id, Path(folder))
+
+
+def _checkpoint(model_id: str, folder: Path) -> Checkpoint:
+    """The snapshot's folder is named by its commit."""
+    opened = open_folder(folder)
+    return Checkpoint(
+        model_id=model_id,
+        revision=folder.name,
+        folder=folder,
+        source=model_id,
+        source_revision=folder.name,
+        config=opened.config,
+    )
