@@ -10,6 +10,7 @@ import typer
 
 from trnready.errors import TrnreadyError
 from trnready.results import commands as results_commands
+from trnready.space import commands as space_commands
 
 app = typer.Typer(
     name="trnready",
@@ -38,6 +39,7 @@ def _options(
 
 # The commands of every part, one line each.
 results_commands.register(app)
+space_commands.register(app)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@ and library versions, `history/` the runs they replaced, and `journal/` what is 
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,7 @@ DATA = "data"
 HISTORY = "history"
 LOCK = ".compact.lock"
 LOCK_TIMEOUT_S = 120.0
+MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,10 @@ def _read_table(path: Path, columns: Sequence[str]) -> pa.Table:
 def pair_file(row: Row) -> str:
     """Give the name of the Parquet file for the row's pair of compiler and library versions."""
     parts = (quote(text, safe="+") for text in (row.neuronx_cc, row.library, row.library_version))
-    return "neuronxcc-{}_{}-{}.parquet".format(*parts)
+    name = "neuronxcc-{}_{}-{}".format(*parts)
+    if len(name) > MAX_NAME:
+        name = f"{name[:MAX_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"{name}.parquet"
 
 
 def _write_parquet(path: Path, rows: list[Row]) -> None:

@@ -303,6 +303,13 @@ def test_odd_versions_cannot_leave_the_folder(tmp_path: Path, make_row) -> None:
     assert dataset.read(results) == [row]
 
 
+def test_endless_version_still_has_a_file(tmp_path: Path, make_row) -> None:
+    rows = [make_row(library_version="9" * 500 + end, run_id=end) for end in "ab"]
+    record(tmp_path, *rows)
+    assert len({path.name for path in dataset.compact(tmp_path).files}) == 2
+    assert dataset.read(tmp_path) == rows
+
+
 def test_card_is_written_but_never_over_a_readme_of_somebody_else(tmp_path: Path, make_row) -> None:
     record(tmp_path, make_row())
     dataset.compact(tmp_path)

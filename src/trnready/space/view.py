@@ -1,0 +1,319 @@
+"""What a model's page says, worked out from a row: the verdict as a sentence, the two texts and where they
+part, the numbers with their units. The template only lays it out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from trnready.results import meanings, units
+from trnready.results.row import Row
+from trnready.space import charts, query
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_FIRST_WORD = re.compile(r"\s*\S*")
+
+STACK = ("torch", "torch-neuronx", "torch_neuronx", "transformers", "accelerate", "python")
+"""Packages that a reader looks for first; the others follow by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A number or word with its name; `known` is false when it was not reported."""
+
+    name: str
+    value: str
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text cut where it parts from another: what they share, the first word that differs, the rest."""
+
+    shared: str
+    different: str
+    rest: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoreBar:
+    """Peak memory of one core, and its share of the fullest one, from 0 to 100."""
+
+    core: int
+    size: str
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A word from a fixed list and what it means."""
+
+    word: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Why the verdict is what it is."""
+
+    score: str | None
+    score_percent: float
+    passes: bool
+    facts: list[Fact]
+    chart: charts.StepChart | None
+    steps: list[str]
+    device_text: Text | None
+    reference_text: Text | None
+    same_text: bool
+    prompt: str | None
+    judge: list[Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Where it ended, why, and what to do."""
+
+    stage: str
+    stage_words: str
+    reason: Explained
+    error: str | None
+    hint: str | None
+    fingerprint: str | None
+    log_tail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """Everything on a model's page."""
+
+    row: Row
+    sentence: str
+    warnings: list[Explained]
+    numbers: list[Fact]
+    work: list[Fact]
+    fallback_ops: list[str]
+    memory: list[CoreBar]
+    evidence: Evidence | None
+    failure: Failure | None
+    stack: list[Fact]
+    install: str | None
+    run_py: str | None
+    run_py_url: str
+    others: list[Row]
+
+
+def model_page(rows: Sequence[Row], run_id: str | None) -> ModelPage | None:
+    """Give the page of a model from its rows, best first: of the run asked for, or else of the first.
+
+    Gives None when there is no such run.
+    """
+    chosen = next((row for row in rows if run_id in (None, row.run_id)), None)
+    if chosen is None:
+        return None
+    packages = " ".join(_quoted(package) for package in chosen.packages)
+    return ModelPage(
+        row=chosen,
+        sentence=sentence(chosen),
+        warnings=[Explained(word, meanings.WARNINGS[word]) for word in chosen.warnings],
+        numbers=_numbers(chosen),
+        work=_work(chosen),
+        fallback_ops=[plain(name) for name in chosen.fallback_ops or []],
+        memory=_memory(chosen.bytes_per_core or []),
+        evidence=_evidence(chosen),
+        failure=_failure(chosen),
+        stack=_stack(chosen),
+        install=f"pip install {packages}" if packages else None,
+        run_py=chosen.run_py,
+        run_py_url=script_url(chosen),
+        others=[row for row in rows if row is not chosen],
+    )
+
+
+def script_url(row: Row) -> str:
+    """Give the address of the script of one run."""
+    page = query.model_url(row.model_id)
+    if "?" in page:
+        return page.replace("/models/?", "/models/run.py?") + f"&run={row.run_id}"
+    return f"{page}/run.py?run={row.run_id}"
+
+
+def sentence(row: Row) -> str:
+    """Give the verdict in a sentence or two, naming the device it is about."""
+    meaning = meanings.REASONS[row.reason]
+    twin = " (a shrunk twin with random weights)" if row.checkpoint_kind == "twin" else ""
+    match row.result:
+        case "PASS":
+            start = f"It runs{twin} on {device(row)}."
+        case "FAIL":
+            start = f"It does not run{twin} on {device(row)}: it ended while {meanings.STAGES[row.stage]}."
+        case _:
+            start = f"It was not judged{twin}: it ended while {meanings.STAGES[row.stage]}."
+    return f"{start} {meaning}"
+
+
+def device(row: Row) -> str:
+    """Name the device of a row in words that cannot be mistaken for the other kind."""
+    cores = row.neuron_cores
+    if row.device_kind == "software":
+        name = units.count(cores, "software core") if cores is not None else "software cores"
+        model = f" modelled on {plain(row.instance)}" if row.instance else ""
+        return f"{name}{model}, not on Trainium itself"
+    name = units.count(cores, "Trainium core") if cores is not None else "Trainium"
+    return f"{name} of {plain(row.instance)}" if row.instance else name
+
+
+def when(time: datetime) -> str:
+    """Give a day and time, UTC."""
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def plain(text: str) -> str:
+    """Give text without colour codes and control characters."""
+    return _CONTROL.sub("\ufffd", _ANSI.sub("", text.replace("\r\n", "\n")))
+
+
+def texts(device_text: str, reference_text: str) -> tuple[Text, Text]:
+    """Cut two texts where they part: before the word that holds the first difference."""
+    same = 0
+    for ours, theirs in zip(device_text, reference_text, strict=False):
+        if ours != theirs:
+            break
+        same += 1
+    if same < max(len(device_text), len(reference_text)):
+        # Go back to the start of the word, but not past what both share.
+        while same > 0 and not device_text[same - 1].isspace():
+            same -= 1
+    return _cut(device_text, same), _cut(reference_text, same)
+
+
+def _cut(text: str, at: int) -> Text:
+    word = _FIRST_WORD.match(text, at)
+    end = word.end() if word else at
+    return Text(text[:at], text[at:end], text[end:])
+
+
+def _fact(name: str, value: str) -> Fact:
+    return Fact(name, value, value != units.UNKNOWN)
+
+
+def _numbers(row: Row) -> list[Fact]:
+    return [
+        _fact("Cores", units.count(row.neuron_cores, "core")),
+        _fact("Wall time", units.seconds(row.wall_time_s)),
+        _fact("Peak memory", units.size(row.peak_memory_bytes)),
+        _fact("Speed", units.rate(row.tokens_per_s)),
+        _fact("First token", units.seconds(row.first_token_s)),
+        _fact("Loading", units.seconds(row.load_s)),
+        _fact("Compiling, empty cache", units.seconds(row.compile_s)),
+        _fact("Compiling, filled cache", units.seconds(row.compile_warm_s)),
+    ]
+
+
+def _work(row: Row) -> list[Fact]:
+    fallbacks = None if row.fallback_ops is None else len(row.fallback_ops)
+    return [
+        _fact("Graphs compiled", units.count(row.graphs)),
+        _fact("Recompiles", units.count(row.recompiles)),
+        _fact("Graph breaks", units.count(row.graph_breaks)),
+        _fact("Operators on the CPU", units.count(fallbacks)),
+        _fact("Graphs from the NEFF cache", units.count(row.neff_hits)),
+    ]
+
+
+def _memory(bytes_per_core: Sequence[int]) -> list[CoreBar]:
+    fullest = max([1, *bytes_per_core])
+    return [
+        CoreBar(core, units.size(value), round(100 * max(value, 0) / fullest, 2))
+        for core, value in enumerate(bytes_per_core)
+    ]
+
+
+def _evidence(row: Row) -> Evidence | None:
+    known = (row.score, row.score_steps, row.text, row.text_reference, row.judge)
+    if all(value is None for value in known):
+        return None
+    ours = None if row.text is None else Text(plain(row.text), "", "")
+    theirs = None if row.text_reference is None else Text(plain(row.text_reference), "", "")
+    if ours and theirs:
+        ours, theirs = texts(ours.shared, theirs.shared)
+    return Evidence(
+        score=None if row.score is None else charts.number(row.score),
+        score_percent=_score_percent(row.score),
+        passes=row.score is not None and row.score <= meanings.THRESHOLD,
+        facts=_evidence_facts(row),
+        chart=charts.step_chart(row.score_steps, meanings.THRESHOLD) if row.score_steps else None,
+        steps=[charts.number(value) for value in row.score_steps or []],
+        device_text=ours,
+        reference_text=theirs,
+        same_text=row.text is not None and row.text == row.text_reference,
+        prompt=None if row.prompt is None else plain(row.prompt),
+        judge=_judge(row),
+    )
+
+
+def _score_percent(score: float | None) -> float:
+    """Give where a score lies on a scale on which the threshold is the middle."""
+    if score is None or not score >= 0:
+        return 0.0 if score is None else 100.0
+    return round(min(100.0, 50.0 * score / meanings.THRESHOLD), 2)
+
+
+def _evidence_facts(row: Row) -> list[Fact]:
+    if row.first_divergence is not None:
+        parts = f"at step {row.first_divergence}"
+    elif row.tokens_device is not None and row.tokens_device == row.tokens_reference:
+        parts = f"nowhere in {units.count(len(row.tokens_device), 'token')}"
+    else:
+        parts = units.UNKNOWN
+    facts = [_fact("Tokens part", parts), _fact("Rounding noise", _logits(row.noise))]
+    if row.first_divergence is not None:
+        facts.insert(1, _fact("The CPU's margin there", _logits(row.margin_at_divergence)))
+    return facts
+
+
+def _logits(value: float | None) -> str:
+    return units.UNKNOWN if value is None else f"{charts.number(value)} logits"
+
+
+def _judge(row: Row) -> list[Fact]:
+    if row.judge is None:
+        return []
+    judge = row.judge
+    return [
+        Fact("Judge", plain(judge.model)),
+        _fact("Perplexity", units.UNKNOWN if judge.perplexity is None else charts.number(judge.perplexity)),
+        _fact("Repetition", units.UNKNOWN if judge.repetition is None else charts.number(judge.repetition)),
+        _fact("Language", units.UNKNOWN if judge.language is None else plain(judge.language)),
+    ]
+
+
+def _failure(row: Row) -> Failure | None:
+    if row.result == "PASS":
+        return None
+    return Failure(
+        stage=row.stage,
+        stage_words=meanings.STAGES[row.stage],
+        reason=Explained(row.reason, meanings.REASONS[row.reason]),
+        error=None if row.error is None else plain(row.error),
+        hint=None if row.hint is None else plain(row.hint),
+        fingerprint=None if row.fingerprint is None else plain(row.fingerprint),
+        log_tail=None if row.log_tail is None else plain(row.log_tail),
+    )
+
+
+def _stack(row: Row) -> list[Fact]:
+    first = [name for name in STACK if name in row.versions]
+    names = first + [name for name in row.versions if name not in first]
+    return [
+        Fact("neuronx-cc", plain(row.neuronx_cc)),
+        *(Fact(plain(name), plain(row.versions[name])) for name in names if name != "neuronx-cc"),
+    ]
+
+
+def _quoted(package: str) -> str:
+    """Quote what a shell would not take as it is, such as `>=`."""
+    return shlex.quote(plain(package))
