@@ -54,6 +54,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Neff>(m, "Neff")
       .def(py::init<const std::string&>(), py::arg("path"), py::call_guard<py::gil_scoped_release>())
       .def(
-          "run", &Neff::run, py::arg("inputs"), py::arg("core"), py::arg("on_device"),
+          "run", &Neff::run, py::arg("inputs"), py::arg("core"), py::arg("on_device"), py::arg("draws_random"),
           py::call_guard<py::gil_scoped_release>());
 }

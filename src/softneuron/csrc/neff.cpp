@@ -2,6 +2,7 @@
 
 #include "alias.h"
 #include "cores.h"
+#include "generator.h"
 #include "memory.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -16,7 +17,7 @@ Neff::Neff(const std::string& path)
 Neff::~Neff() = default;
 
 std::vector<at::Tensor> Neff::run(
-    std::vector<at::Tensor> inputs, int core, const std::vector<bool>& on_device) {
+    std::vector<at::Tensor> inputs, int core, const std::vector<bool>& on_device, bool draws_random) {
   std::vector<at::Tensor> aliases;
   aliases.reserve(inputs.size());
   for (const at::Tensor& input : inputs) {
@@ -37,6 +38,10 @@ std::vector<at::Tensor> Neff::run(
   try {
     const ChargeScope charge(core);
     const at::AutoDispatchBelowADInplaceOrView guard;
+    std::optional<DefaultGeneratorScope> generator;
+    if (draws_random) {
+      generator.emplace(core);
+    }
     outputs = loader_->boxed_run(std::move(aliases));
   } catch (const c10::Error&) {
     throw;
@@ -50,19 +55,30 @@ std::vector<at::Tensor> Neff::run(
 
   for (size_t i = 0; i < outputs.size(); ++i) {
     at::Tensor& output = outputs[i];
-    if (!output.defined() || !on_device.at(i)) {
+    if (!output.defined()) {
       continue;
     }
-    const c10::StorageImpl* bytes = output.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    c10::StorageImpl* bytes = output.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     c10::Storage storage;
     for (size_t j = 0; j < held.size() && !storage; ++j) {
-      if (inputs[j].device().is_privateuseone() && held[j].unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes) {
+      if (held[j].unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == bytes) {
         storage = inputs[j].storage();
       }
     }
+    // The host and a core never share memory: a result on one that is a view
+    // of an input on the other was a copy between them in the user's program.
+    if (storage && storage.device().is_privateuseone() != on_device.at(i)) {
+      const ChargeScope charge(on_device.at(i) ? core : kHost);
+      output = output.clone();
+      bytes = output.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+      storage = c10::Storage();
+    }
+    if (!on_device.at(i)) {
+      continue;
+    }
     if (!storage) {
       storage = device_storage(
-          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(const_cast<c10::StorageImpl*>(bytes)), core);
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(bytes), core);
     }
     output = device_tensor(std::move(storage), output);
   }

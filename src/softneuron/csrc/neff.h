@@ -20,9 +20,10 @@ class Neff {
   ~Neff();
 
   // Runs the graph on `core`. Inputs on other devices than the core's and the
-  // host's are refused. `on_device[i]` says whether output i is a neuron tensor.
+  // host's are refused. `on_device[i]` says whether output i is a neuron tensor. With
+  // `draws_random` the graph continues the core's random sequence.
   std::vector<at::Tensor> run(
-      std::vector<at::Tensor> inputs, int core, const std::vector<bool>& on_device);
+      std::vector<at::Tensor> inputs, int core, const std::vector<bool>& on_device, bool draws_random);
 
  private:
   std::unique_ptr<torch::inductor::AOTIModelPackageLoader> loader_;

@@ -19,11 +19,15 @@ class Stream(torch.Stream):
 
 
 class Event(torch.Event):
-    """A moment in a stream. `elapsed_time(end)` gives milliseconds of wall time between two records."""
+    """A moment in a stream. `elapsed_time(end)` gives milliseconds of wall time between two records.
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Event:
-        return super().__new__(
-            cls, "neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+    Making one gives a plain `torch.Event` of the device: PyTorch refuses to
+    compare events of a subclass.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:  # type: ignore[misc]
+        return torch.Event(
+            "neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
         )
 
 

@@ -1,0 +1,54 @@
+"""Fault modes in compiled graphs, the same as the eager device's: put in below what PyTorch's users see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from softneuron.diagnostics.faults import Fault
+
+aten = torch.ops.aten
+
+
+def _product(node: torch.fx.Node) -> tuple[int, int] | None:
+    """Inner and outer width of a matrix product, None for other operators."""
+    first = {aten.mm.default: 0, aten.addmm.default: 1}.get(node.target)
+    if first is None:
+        return None
+    left, right = (node.args[first + i].meta["val"] for i in (0, 1))
+    return int(left.shape[1]), int(right.shape[1])
+
+
+def _replace_result(gm: torch.fx.GraphModule, node: torch.fx.Node, number: float) -> None:
+    with gm.graph.inserting_after(node):
+        wrong = gm.graph.call_function(aten.full_like.default, (node, number))
+    node.replace_all_uses_with(wrong, delete_user_cb=lambda user: user is not wrong)
+
+
+def _first_result(node: torch.fx.Node) -> list[torch.fx.Node]:
+    return [user for user in node.users if user.args[1:] == (0,)]
+
+
+def inject(gm: torch.fx.GraphModule, faults: Sequence[Fault]) -> None:
+    """Make `gm` (a lowered graph with `val` metadata) wrong in the ways asked for."""
+    skipped = {fault.argument for fault in faults if fault.name == "skip_layer"}
+    nan_logits = any(fault.name == "nan_logits" for fault in faults)
+    hidden = vocabulary = layer = -1
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target is aten.embedding.default:
+            vocabulary, hidden = (int(size) for size in node.args[0].meta["val"].shape)
+            layer = -1
+        elif "_scaled_dot_product" in str(node.target):
+            layer += 1
+            if layer in skipped:
+                for output in _first_result(node):
+                    _replace_result(gm, output, 0.0)
+        elif (widths := _product(node)) is not None:
+            inner, outer = widths
+            if nan_logits and outer == vocabulary:
+                _replace_result(gm, node, float("nan"))
+            elif layer in skipped and outer == hidden and inner != hidden:
+                _replace_result(gm, node, 0.0)
+    gm.recompile()

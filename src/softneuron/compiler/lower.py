@@ -1,0 +1,171 @@
+"""Restates a graph captured on `neuron` for the host: same operators and shapes, CPU devices. Called by `graph`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class FromGraph:
+    """Output `index` of the compiled graph; `on_device` says that it is a neuron tensor."""
+
+    index: int
+    on_device: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FromInput:
+    """Input `index` of the call, handed back as it is."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value that is no tensor: None, or a number fixed by the shapes."""
+
+    value: Any
+
+
+Output = FromGraph | FromInput | Constant
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A graph for the host and how to call it.
+
+    `module` takes the tensors at `inputs` (positions in the original call) and
+    gives a list of tensors; `example_inputs` are fake CPU tensors for them.
+    `core` is the core whose memory it works in, None when the graph names none.
+    """
+
+    module: torch.fx.GraphModule
+    example_inputs: tuple[torch.Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    core: int | None
+    draws_random: bool
+
+    @property
+    def nodes(self) -> int:
+        """Number of operators in the graph."""
+        return sum(node.op == "call_function" for node in self.module.graph.nodes)
+
+
+class SeveralCores(RuntimeError):
+    """One graph touches two cores; a NEFF runs on one."""
+
+
+def _cores(gm: torch.fx.GraphModule) -> set[int]:
+    cores: set[int] = set()
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "neuron":
+                cores.add(tensor.device.index or 0)
+    return cores
+
+
+def _to_cpu(value: Any) -> Any:
+    return CPU if isinstance(value, torch.device) and value.type == "neuron" else value
+
+
+def _fake_on_cpu(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    with mode:
+        return torch.empty_strided(
+            [int(size) for size in tensor.shape],
+            [int(stride) for stride in tensor.stride()],
+            dtype=tensor.dtype,
+            device=CPU,
+        )
+
+
+def _restate_devices(gm: torch.fx.GraphModule) -> None:
+    for node in gm.graph.nodes:
+        node.args = torch.fx.node.map_aggregate(node.args, _to_cpu)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _to_cpu)
+        if node.op == "get_attr":
+            constant = getattr(gm, node.target)
+            if isinstance(constant, torch.Tensor) and constant.device.type == "neuron":
+                setattr(gm, node.target, constant.cpu())
+            elif isinstance(constant, torch.fx.GraphModule):
+                _restate_devices(constant)
+
+
+def _split_outputs(gm: torch.fx.GraphModule, placeholders: Sequence[torch.fx.Node]) -> tuple[Output, ...]:
+    """Leave only distinct computed tensors in the graph's output; say where each original output comes from."""
+    node = gm.graph.output_node()
+    position = {placeholder: index for index, placeholder in enumerate(placeholders)}
+    computed: dict[torch.fx.Node, int] = {}
+    outputs: list[Output] = []
+    for result in node.args[0]:
+        if not isinstance(result, torch.fx.Node):
+            outputs.append(Constant(result))
+            continue
+        value = result.meta.get("val")
+        if result in position:
+            outputs.append(FromInput(position[result]))
+        elif isinstance(value, torch.Tensor):
+            index = computed.setdefault(result, len(computed))
+            outputs.append(FromGraph(index, value.device.type == "neuron"))
+        else:
+            outputs.append(Constant(None if value is None else int(value)))
+    node.args = (tuple(computed),)
+    return tuple(outputs)
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and (
+        torch.Tag.nondeterministic_seeded in node.target.tags
+    )
+
+
+def lower(original: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Lowered:
+    """The host's form of `original`, an AOTAutograd graph whose inputs are fake tensors of static shape.
+
+    Raises:
+        SeveralCores: when the graph's tensors live on more than one core.
+    """
+    cores = _cores(original)
+    if len(cores) > 1:
+        names = ", ".join(f"neuron:{core}" for core in sorted(cores))
+        raise SeveralCores(f"a compiled graph runs on one core, and this one has tensors on {names}")
+    mode = detect_fake_mode(example_inputs) or FakeTensorMode()
+    gm = copy.deepcopy(original)
+    placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    outputs = _split_outputs(gm, placeholders)
+
+    kept: list[int] = []
+    fakes: list[torch.Tensor] = []
+    for index, (placeholder, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
+        if isinstance(value, torch.Tensor):
+            kept.append(index)
+            fakes.append(_fake_on_cpu(value, mode))
+        elif isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
+            placeholder.replace_all_uses_with(int(value) if isinstance(value, torch.SymInt) else value)
+            gm.graph.erase_node(placeholder)
+        else:
+            gm.graph.erase_node(placeholder)
+    _restate_devices(gm)
+    gm.recompile()
+    with mock.patch.object(mode, "allow_non_fake_inputs", True):
+        FakeTensorProp(gm, mode=mode).propagate_dont_convert_inputs(*fakes)
+    return Lowered(
+        module=gm,
+        example_inputs=tuple(fakes),
+        inputs=tuple(kept),
+        outputs=outputs,
+        core=next(iter(cores), None),
+        draws_random=any(_is_random(node) for node in gm.graph.nodes),
+    )
