@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from trnready import check_command
 from trnready.errors import TrnreadyError
+from trnready.hub import commands as hub_commands
 from trnready.results import commands as results_commands
 from trnready.space import commands as space_commands
 
@@ -38,6 +40,8 @@ def _options(
 
 
 # The commands of every part, one line each.
+check_command.register(app)
+hub_commands.register(app)
 results_commands.register(app)
 space_commands.register(app)
 

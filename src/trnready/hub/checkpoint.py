@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,17 @@ class Checkpoint:
         """Architecture name in config.json."""
         found = self.config.get("model_type")
         return found if isinstance(found, str) else None
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the tokenizer can write a conversation as a prompt."""
+        if (self.folder / "chat_template.jinja").is_file():
+            return True
+        try:
+            settings = json.loads((self.folder / "tokenizer_config.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(settings, dict) and bool(settings.get("chat_template"))
 
     @property
     def architectures(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from trnready.hub.local import open_folder
 FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken"]
 """What a test needs of a repository: weights, configuration, tokenizer."""
 
-LEFT_OUT = ["original/*", "consolidated*", "onnx/*", "*/*"]
+LEFT_OUT = ["*/*", "consolidated*"]
 
 _ID = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
 

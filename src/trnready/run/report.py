@@ -65,7 +65,6 @@ class Report:
     core_names: tuple[str, ...] | None
     peak_bytes: tuple[int, ...] | None
     versions: dict[str, str]
-    modules: tuple[str, ...]
 
 
 def read(folder: Path) -> Report:
@@ -112,7 +111,6 @@ def _report(facts: dict[str, Any], logits: Logits) -> Report:
         core_names=_known_texts(facts["core_names"]),
         peak_bytes=_known_counts(facts["peak_bytes"]),
         versions=_versions(facts["versions"]),
-        modules=_texts("modules", facts["modules"]),
     )
 
 

@@ -57,6 +57,11 @@ class Task(Protocol):
         """What to ask, in the order in which it is tried until the answer is no mere repetition."""
         ...
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What its `run.py` needs on top of the Neuron stack, library first."""
+        ...
+
     def classes(self) -> Mapping[str, str | tuple[str, ...]]:
         """Give the model classes of Transformers that do the task, by model type."""
         ...

@@ -13,6 +13,7 @@ class TextGeneration:
     """The Hub's task `text-generation`."""
 
     name = "text-generation"
+    packages = ("transformers", "accelerate")
     prompts = (
         Prompt("The capital of France is"),
         Prompt("Once upon a time, in a small village by the sea,"),
