@@ -171,7 +171,7 @@ def show(done: Done, results: Path, console: Console) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _lines(row):
-        table.add_row(name, value)
+        table.add_row(name, _printable(value))
     if done.folder is not None:
         table.add_row("run.py", str(done.folder / "run.py"))
         table.add_row("log", str(done.folder / "run.log"))
@@ -204,6 +204,13 @@ def _lines(row: Row) -> Iterator[tuple[str, Text]]:
         yield "text", Text(f"{row.prompt}{row.text}")
     if row.text_reference is not None and row.text_reference != row.text:
         yield "CPU's text", Text(f"{row.prompt}{row.text_reference}")
+
+
+def _printable(text: Text) -> Text:
+    """A model's text may hold anything, terminal commands among it: what cannot be printed becomes a dot."""
+    shown = text.copy()
+    shown.plain = "".join(each if each.isprintable() or each == "\n" else "·" for each in text.plain)
+    return shown
 
 
 def _device(row: Row) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from trnready.errors import TrnreadyError
 from trnready.hub.checkpoint import Checkpoint, HubUnreachable, NoCheckpoint, NotTestable
 from trnready.hub.local import open_folder
 
@@ -29,14 +30,7 @@ def fetch(model_id: str, revision: str | None = None) -> Checkpoint:
     neither the Hub nor the cache has an answer, `NotTestable` for gated models and those without safetensors.
     """
     from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
         info = HfApi().model_info(model_id, revision=revision)
@@ -63,23 +57,30 @@ def fetch(model_id: str, revision: str | None = None) -> Checkpoint:
             f"there is neither a folder nor, for you, a model on the Hub called {model_id} "
             "(a private one needs `hf auth login`)."
         ) from None
-    except (OfflineModeIsEnabled, LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except TrnreadyError:
+        raise
+    except Exception as error:
+        # Whatever else went wrong on the way, in whichever HTTP library: the cache may have the model.
         return _from_cache(model_id, revision, error)
     return _checkpoint(model_id, Path(folder))
 
 
 def _from_cache(model_id: str, revision: str | None, cause: Exception) -> Checkpoint:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
     try:
         folder = snapshot_download(model_id, revision=revision, local_files_only=True)
-    except (LocalEntryNotFoundError, OSError):
-        why = (
-            "HF_HUB_OFFLINE is set" if isinstance(cause, OfflineModeIsEnabled) else "the Hub does not answer"
-        )
+    except Exception:
+        offline = isinstance(cause, OfflineModeIsEnabled)
+        why = "HF_HUB_OFFLINE is set" if offline else f"the Hub does not answer ({_first_line(cause)})"
         raise HubUnreachable(f"{why}, and {model_id} is not in the local cache.") from cause
     return _checkpoint(model_id, Path(folder))
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _checkpoint(model_id: str, folder: Path) -> Checkpoint:
