@@ -11,7 +11,8 @@ WIDTH, HEIGHT = 360.0, 150.0
 LEFT, RIGHT, TOP, BOTTOM = 30.0, 4.0, 10.0, 24.0
 LOG_FROM = 30.0
 """Above this value the steps are drawn on a logarithmic scale, so that the threshold stays visible."""
-LOG_FLOOR = 0.1
+LOG_FLOOR, CEILING = 0.1, 1e6
+"""Smallest and largest value that the scale shows; what lies beyond is drawn at the edge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,14 @@ class StepChart:
     x_ticks: list[Tick]
     threshold_y: float
     scale: str
+    broken: bool
     summary: str
 
 
 def step_chart(values: Sequence[float], threshold: float) -> StepChart:
     """Lay out one bar per step; values that are not finite reach the top and are marked."""
     finite = [value for value in values if math.isfinite(value)]
-    largest = max([threshold * 1.25, *finite])
+    largest = min(max([threshold * 1.25, *finite]), CEILING)
     logarithmic = largest > LOG_FROM
     if logarithmic:
         top = 10.0 ** math.ceil(math.log10(largest))
@@ -91,6 +93,7 @@ def step_chart(values: Sequence[float], threshold: float) -> StepChart:
         x_ticks=[Tick(round(LEFT + slot * (i + 0.5), 2), str(i)) for i in range(0, len(values), every)],
         threshold_y=y_of(threshold),
         scale="logarithmic" if logarithmic else "linear",
+        broken=any(bar.kind == "broken" for bar in bars),
         summary=f"r of {len(values)} steps; {over} of them above the threshold {threshold:g}.",
     )
 
@@ -101,4 +104,4 @@ def number(value: float) -> str:
         return "NaN"
     if math.isinf(value):
         return "infinity" if value > 0 else "-infinity"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

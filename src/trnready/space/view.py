@@ -150,6 +150,8 @@ def sentence(row: Row) -> str:
             start = f"It runs{twin} on {device(row)}."
         case "FAIL":
             start = f"It does not run{twin} on {device(row)}: it ended while {meanings.STAGES[row.stage]}."
+            if row.stage == "verify":
+                start = f"It runs{twin} on {device(row)}, but it does not run right."
         case _:
             start = f"It was not judged{twin}: it ended while {meanings.STAGES[row.stage]}."
     return f"{start} {meaning}"

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from trnready.results import dataset, journal
 from trnready.results.row import Judge, Row
+from trnready.space.app import create_app
+from trnready.space.commands import address, listen
 
 HOSTILE = "<script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">"
 
@@ -194,6 +200,25 @@ def results_dir(tmp_path: Path, example_rows: list[Row]) -> Path:
 def shared_results_dir(tmp_path_factory: pytest.TempPathFactory, example_rows: list[Row]) -> Path:
     """The same folder for tests that only look at it."""
     return fill(tmp_path_factory.mktemp("space") / "results", example_rows)
+
+
+@contextmanager
+def _serving(results_dir: Path) -> Iterator[str]:
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(create_app(results_dir), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield address(listening, "127.0.0.1")
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="session")
+def serve() -> Callable[[Path], AbstractContextManager[str]]:
+    """Serves a results folder from a thread and gives the address."""
+    return _serving
 
 
 def fill(results_dir: Path, rows: list[Row]) -> Path:
