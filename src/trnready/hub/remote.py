@@ -43,7 +43,10 @@ def fetch(model_id: str, revision: str | None = None) -> Checkpoint:
                 model_id=model_id,
                 revision=commit,
             )
-        folder = snapshot_download(model_id, revision=commit, allow_patterns=FILES, ignore_patterns=LEFT_OUT)
+        # By the branch, not the commit: the cache then notes where the branch stands, for a day offline.
+        folder = snapshot_download(
+            model_id, revision=revision, allow_patterns=FILES, ignore_patterns=LEFT_OUT
+        )
     except GatedRepoError:
         raise NotTestable(
             "gated",

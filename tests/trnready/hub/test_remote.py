@@ -1,0 +1,121 @@
+"""Models from the Hub, against a stand-in on localhost. The Hub's client reads its settings once, as it is
+imported, so each case runs in a process of its own, as a user's does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trnready.hub.remote import is_model_id
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+FETCH = """
+import sys
+from trnready.errors import TrnreadyError
+from trnready.hub.resolve import resolve
+try:
+    found = resolve(sys.argv[1])
+except TrnreadyError as error:
+    print(type(error).__name__, getattr(error, "reason", "-"), error, sep="|")
+else:
+    print(found.model_id, found.revision, found.source, found.source_revision, found.model_type, sep="|")
+    print(sorted(path.name for path in found.folder.iterdir()))
+"""
+
+
+def _resolve(name: str, endpoint: str, home: Path, **settings: str) -> list[str]:
+    environment = os.environ | {
+        "HF_ENDPOINT": endpoint,
+        "HF_HOME": str(home),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", FETCH, name],
+        env=environment | settings,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return ran.stdout.splitlines()
+
+
+def test_a_model_comes_with_its_commit_and_without_files_that_no_test_needs(hub, tmp_path, tiny_qwen3):
+    folder = shutil.copytree(tiny_qwen3, tmp_path / "served")
+    for unwanted in ("pytorch_model.bin", "model.gguf", "picture.png"):
+        (folder / unwanted).write_bytes(b"x")
+    hub.models["acme/tiny"] = folder
+    told, files = _resolve("acme/tiny", hub.address, tmp_path)
+    assert told == f"acme/tiny|{COMMIT}|acme/tiny|{COMMIT}|qwen3"
+    assert "model.safetensors" in files
+    assert not set(hub.downloads) & {"pytorch_model.bin", "model.gguf", "picture.png"}
+
+
+def test_what_is_in_the_cache_is_found_without_the_hub(hub, tmp_path, tiny_qwen3):
+    hub.models["acme/tiny"] = tiny_qwen3
+    online = _resolve("acme/tiny", hub.address, tmp_path)
+    assert _resolve("acme/tiny", hub.address, tmp_path, HF_HUB_OFFLINE="1") == online
+    hub.status = 503
+    assert _resolve("acme/tiny", hub.address, tmp_path) == online
+
+
+def test_a_model_that_is_not_there(hub, tmp_path):
+    (told,) = _resolve("acme/nothing", hub.address, tmp_path)
+    assert told.startswith("NoCheckpoint|-|there is neither a folder nor, for you, a model on the Hub called")
+
+
+def test_a_gated_model(hub, tmp_path, tiny_qwen3):
+    hub.models["acme/secret"] = tiny_qwen3
+    hub.gated.add("acme/secret")
+    (told,) = _resolve("acme/secret", hub.address, tmp_path)
+    assert told.startswith("NotTestable|gated|acme/secret is gated")
+
+
+def test_a_model_without_safetensors(hub, tmp_path):
+    folder = tmp_path / "old"
+    folder.mkdir()
+    for name in ("config.json", "pytorch_model.bin"):
+        (folder / name).write_bytes(b"{}")
+    hub.models["acme/old"] = folder
+    (told,) = _resolve("acme/old", hub.address, tmp_path)
+    assert told == "NotTestable|no_safetensors|acme/old has no safetensors weights on the Hub."
+
+
+def test_a_hub_that_does_not_answer(tmp_path):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    (told,) = _resolve("acme/tiny", address, tmp_path)
+    assert told.startswith("HubUnreachable|-|the Hub does not answer (")
+
+
+def test_a_hub_in_trouble(hub, tmp_path):
+    hub.status = 503
+    (told,) = _resolve("acme/tiny", hub.address, tmp_path)
+    assert told.startswith("HubUnreachable|-|the Hub does not answer (")
+
+
+def test_offline_and_not_in_the_cache(hub, tmp_path):
+    (told,) = _resolve("acme/tiny", hub.address, tmp_path, HF_HUB_OFFLINE="1")
+    assert told == "HubUnreachable|-|HF_HUB_OFFLINE is set, and acme/tiny is not in the local cache."
+
+
+@pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen3-0.6B", "a/b_c.d-e", "_x/y"])
+def test_names_that_the_hub_may_have(name):
+    assert is_model_id(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a/b/c", "a--b/c", "../x", "a/..", "a b", "-a", "a/\n", "é/x", "a/" + "b" * 97]
+)
+def test_names_that_the_hub_cannot_have(name):
+    assert not is_model_id(name)
