@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -18,6 +19,9 @@ from trnready.results.row import Row
 ResultsDir = Annotated[
     Path, typer.Option("--results", metavar="DIR", help="Folder that holds the results.", show_default=True)
 ]
+
+UNKNOWN = "-"
+"""Stands for a value that was not reported, where there is room for no more."""
 
 _STYLES = {"PASS": "green", "FAIL": "red", "SKIPPED": "yellow"}
 
@@ -82,19 +86,20 @@ def show(
 
 def overview(rows: list[Row]) -> Table:
     """Give the table of all rows."""
-    table = Table("model", "result", "cores", "wall time", "peak memory", "device", "compiler", "library")
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("model", overflow="fold")
+    table.add_column("result", overflow="fold")
     for name in ("cores", "wall time", "peak memory"):
-        next(column for column in table.columns if column.header == name).justify = "right"
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("device", no_wrap=True)
     for row in rows:
         table.add_row(
-            escape(_printable(row.model_id)),
-            f"[{_STYLES[row.result]}]{row.result}[/] {row.reason}",
-            units.count(row.neuron_cores),
-            units.seconds(row.wall_time_s),
-            units.size(row.peak_memory_bytes),
+            f"{escape(_printable(row.model_id))}\n[dim]{escape(_printable(_versions(row)))}[/]",
+            f"[{_STYLES[row.result]}]{row.result}[/]\n{row.reason.replace('_', ' ')}",
+            UNKNOWN if row.neuron_cores is None else str(row.neuron_cores),
+            UNKNOWN if row.wall_time_s is None else units.seconds(row.wall_time_s),
+            UNKNOWN if row.peak_memory_bytes is None else units.size(row.peak_memory_bytes),
             row.device_kind,
-            escape(_printable(row.neuronx_cc)),
-            escape(_printable(f"{row.library} {row.library_version}")),
         )
     return table
 
@@ -107,6 +112,10 @@ def details(row: Row) -> Table:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             table.add_row(name, escape(_printable(text)))
     return table
+
+
+def _versions(row: Row) -> str:
+    return f"{row.neuronx_cc}, {row.library} {row.library_version}"
 
 
 def _printable(text: str) -> str:

@@ -15,7 +15,9 @@ from trnready.space import charts, query
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_FIRST_WORD = re.compile(r"\s*\S*")
+LONGEST_MARK = 24
+"""Letters of a word that are marked at most; some texts have no spaces at all."""
+_FIRST_WORD = re.compile(rf"\s*\S{{0,{LONGEST_MARK}}}")
 
 STACK = ("torch", "torch-neuronx", "torch_neuronx", "transformers", "accelerate", "python")
 """Packages that a reader looks for first; the others follow by name."""
@@ -186,9 +188,11 @@ def texts(device_text: str, reference_text: str) -> tuple[Text, Text]:
             break
         same += 1
     if same < max(len(device_text), len(reference_text)):
-        # Go back to the start of the word, but not past what both share.
-        while same > 0 and not device_text[same - 1].isspace():
-            same -= 1
+        # Back to the start of the word, unless the text has no spaces and that is far away.
+        start = same
+        while start > 0 and not device_text[start - 1].isspace():
+            start -= 1
+        same = start if same - start <= LONGEST_MARK else same
     return _cut(device_text, same), _cut(reference_text, same)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,18 @@ def test_show_lists_every_model(app: typer.Typer, tmp_path: Path, make_row) -> N
     journal.write(tmp_path, make_row(model_id="x/[red]y", result="FAIL", reason="crash", run_id="b"))
     out = run(app, "results", "show", "--results", str(tmp_path))
     assert "acme/tiny-1b" in out
-    assert "PASS match" in out
-    assert "300.0 MiB" in out
+    assert re.search(r"acme/tiny-1b +PASS +1 +41.5 s +300.0 MiB +software", out)
+    assert re.search(r"soft-0.1.0, transformers 5.24.0 +match", out)
     assert "x/[red]y" in out
-    assert "FAIL crash" in out
+    assert re.search(r"soft-0.1.0, transformers 5.24.0 +crash", out)
+
+
+def test_overview_fits_a_narrow_terminal(app: typer.Typer, tmp_path: Path, make_row) -> None:
+    journal.write(tmp_path, make_row(reason="match_within_noise", neuron_cores=None))
+    done = CliRunner().invoke(app, ["results", "show", "--results", str(tmp_path)], env={"COLUMNS": "80"})
+    words = done.stdout.split()
+    for word in ("acme/tiny-1b", "soft-0.1.0,", "noise", "-", "41.5", "software"):
+        assert word in words
 
 
 def test_show_one_model_states_what_is_known(app: typer.Typer, tmp_path: Path, make_row) -> None:

@@ -60,6 +60,13 @@ def test_texts_are_cut_before_the_word_that_differs() -> None:
     assert view.texts("one two", "one") == (Text("", "one", " two"), Text("", "one", ""))
 
 
+def test_texts_without_spaces_are_cut_where_they_differ() -> None:
+    assert view.texts("x" * 50 + "a" * 50, "x" * 50 + "b") == (
+        Text("x" * 50, "a" * view.LONGEST_MARK, "a" * (50 - view.LONGEST_MARK)),
+        Text("x" * 50, "b", ""),
+    )
+
+
 @given(st.text(alphabet="ab \n"), st.text(alphabet="ab \n"))
 def test_cut_texts_are_whole_and_share_their_start(ours: str, theirs: str) -> None:
     cut = view.texts(ours, theirs)
