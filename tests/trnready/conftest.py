@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -94,3 +96,15 @@ def save_tiny_qwen3(folder: Path, *, std: float = 0.2, seed: int = 0, **tokenize
 def tiny_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a tiny Qwen3 with its tokenizer; not to be changed, copy it first."""
     return save_tiny_qwen3(tmp_path_factory.mktemp("checkpoints") / "acme--tiny-qwen3")
+
+
+@pytest.fixture(scope="session")
+def neuron() -> None:
+    """The neuron device, asked for in a process of its own; a test that needs it fails clearly without it."""
+    asked = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.neuron.is_available())"],
+        capture_output=True,
+        text=True,
+    )
+    if asked.stdout.strip() != "True":
+        pytest.fail(f"there is no neuron device, which this test needs: {asked.stderr.strip()[-300:]}")
