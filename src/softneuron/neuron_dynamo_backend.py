@@ -1,4 +1,4 @@
-"""What callers import as `torch_neuronx.neuron_dynamo_backend`: helpers around `torch.compile(backend="neuron")`."""
+"""What callers import as `torch_neuronx.neuron_dynamo_backend`: helpers around `torch.compile`."""
 
 from __future__ import annotations
 

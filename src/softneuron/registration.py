@@ -1,4 +1,4 @@
-"""Puts the device `neuron` into PyTorch, or decides to stand aside. Called once, by the autoload entry point."""
+"""Puts the device `neuron` into PyTorch, or decides to stand aside. Called once, by the entry point."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def standing_aside() -> str | None:
 
 
 def register() -> None:
-    """Register device, module `torch.neuron` and `torch_neuronx`; on failure warn and leave PyTorch as it was."""
+    """Register device, `torch.neuron` and `torch_neuronx`; on failure warn and leave PyTorch as it was."""
     if standing_aside() is not None:
         return
     try:
@@ -60,7 +60,7 @@ def register() -> None:
 
 
 def _install_torch_neuronx() -> None:
-    """Make `import torch_neuronx` find our module, without a top-level folder that AWS's package would meet."""
+    """Make `import torch_neuronx` find our module, without a folder that would meet AWS's package."""
     from softneuron import neuron_dynamo_backend, torch_neuronx
 
     for name, module in {

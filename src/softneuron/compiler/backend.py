@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from functorch.compile import min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+
 from softneuron.compiler.build import decompositions
 from softneuron.compiler.graph import compile_graph
 from softneuron.compiler.options import Options, read_options
-from torch._dynamo.backends.common import aot_autograd
 
 
 class DynamicShapesRefused(RuntimeError):
@@ -60,7 +61,7 @@ def _through_autograd(options: Options) -> Callable[..., Any]:
 
         return compile_one
 
-    backend: Callable[..., Any] = aot_autograd(
+    autograd: Callable[..., Any] = aot_autograd(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
@@ -68,4 +69,4 @@ def _through_autograd(options: Options) -> Callable[..., Any]:
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    return backend
+    return autograd

@@ -1,4 +1,4 @@
-"""Generates machine code for a lowered graph: Inductor's C++, packed as an AOTInductor package. Called by `graph`."""
+"""Generates machine code for a lowered graph: Inductor's C++ in an AOTInductor package. Called by `graph`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from softneuron.compiler.lower import Lowered
 
 
@@ -20,7 +21,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def build_package(lowered: Lowered, package: Path) -> None:
-    """Write the AOTInductor package of `lowered` to `package` (a path ending in `.pt2`). Takes seconds to minutes."""
+    """Write the AOTInductor package of `lowered` to `package`, a path ending in `.pt2`. Takes 10 s or more."""
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.extern_node_serializer import extern_node_json_serializer
@@ -29,8 +30,9 @@ def build_package(lowered: Lowered, package: Path) -> None:
     from torch._inductor.virtualized import V
 
     output = lowered.module.graph.output_node()
+    results: Any = output.args[0]
     # Callers rely on the traced strides of every output, saved activations included.
-    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+    output.meta["user_visible_output_idxs"] = list(range(len(results)))
     with tempfile.TemporaryDirectory(prefix="softneuron-build-") as scratch:
         patches = {
             "cpp_wrapper": True,
@@ -41,7 +43,7 @@ def build_package(lowered: Lowered, package: Path) -> None:
         }
         with torch.no_grad(), config.patch(patches), V.set_aot_compilation(True):
             module = joint_graph_passes(lowered.module)
-            compiled = compile_fx_inner(
+            compiled: Any = compile_fx_inner(
                 module,
                 list(lowered.example_inputs),
                 cpp_wrapper=True,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+
 from softneuron.diagnostics.faults import Fault
 
 aten = torch.ops.aten
@@ -12,10 +14,14 @@ aten = torch.ops.aten
 
 def _product(node: torch.fx.Node) -> tuple[int, int] | None:
     """Inner and outer width of a matrix product, None for other operators."""
-    first = {aten.mm.default: 0, aten.addmm.default: 1}.get(node.target)
-    if first is None:
+    arguments: Any = node.args
+    if node.target is aten.mm.default:
+        left, right = arguments
+    elif node.target is aten.addmm.default:
+        _, left, right = arguments[:3]
+    else:
         return None
-    left, right = (node.args[first + i].meta["val"] for i in (0, 1))
+    left, right = left.meta["val"], right.meta["val"]
     return int(left.shape[1]), int(right.shape[1])
 
 

@@ -1,4 +1,4 @@
-"""One graph from AOTAutograd to something that runs: lower, look up or build, load, count. Called by `backend`."""
+"""One graph from AOTAutograd to what runs: lower, look up or build, load, count. Called by `backend`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
 from softneuron import _C
 from softneuron.compiler import faults
 from softneuron.compiler.build import build_package

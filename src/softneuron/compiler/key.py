@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from softneuron import COMPILER_VERSION
 from softneuron.compiler.lower import Lowered
 

@@ -1,4 +1,4 @@
-"""Restates a graph captured on `neuron` for the host: same operators and shapes, CPU devices. Called by `graph`."""
+"""Restates a graph captured on `neuron` for the host: same operators, CPU devices. Called by `graph`."""
 
 from __future__ import annotations
 
@@ -104,12 +104,13 @@ def _restate_devices(gm: torch.fx.GraphModule) -> None:
 
 
 def _split_outputs(gm: torch.fx.GraphModule, placeholders: Sequence[torch.fx.Node]) -> tuple[Output, ...]:
-    """Leave only distinct computed tensors in the graph's output; say where each original output comes from."""
+    """Leave only distinct computed tensors in the output; say where each original output comes from."""
     node = gm.graph.output_node()
     position = {placeholder: index for index, placeholder in enumerate(placeholders)}
     computed: dict[torch.fx.Node, int] = {}
     outputs: list[Output] = []
-    for result in node.args[0]:
+    results: Any = node.args[0]
+    for result in results:
         if not isinstance(result, torch.fx.Node):
             outputs.append(Constant(result))
             continue

@@ -52,7 +52,10 @@ def read_options(mode: str | None, options: Mapping[str, object] | None) -> Opti
         )
     level_text = os.environ.get("NEURON_COMPILER_OPT_LEVEL", "").strip() or "-O1"
     level = _level(str(given.get("opt_level", level_text)), "the optimisation level")
-    fallback = os.environ.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "1").strip().lower() in ("0", "false")
+    fallback = os.environ.get("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "1").strip().lower() in (
+        "0",
+        "false",
+    )
     name = given.get("model_name")
     return Options(
         level=level,

@@ -1,4 +1,4 @@
-"""Fault modes: `SOFTNEURON_FAULTS=name[:arg],…` makes the device wrong on purpose, below PyTorch's surface."""
+"""Fault modes: `SOFTNEURON_FAULTS=name[:arg],…` makes the device wrong on purpose, for tests."""
 
 from __future__ import annotations
 

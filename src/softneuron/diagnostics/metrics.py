@@ -1,4 +1,4 @@
-"""Counters of compiled graphs and executed operators, as `torch_neuronx` offers them. Filled by the compiler."""
+"""Counters of compiled graphs and executed operators, by the names of `torch_neuronx`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`torch.neuron`: cores, instances, memory, random state, streams and events, file by file as in `torch.cuda`."""
+"""`torch.neuron`: cores, instances, memory, random numbers, streams; file by file as in `torch.cuda`."""

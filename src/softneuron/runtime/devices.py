@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 import torch
+
 from softneuron import _C
 from softneuron.runtime import instances
 
@@ -120,5 +121,3 @@ class device_of(device):
 
     def __init__(self, tensor: torch.Tensor) -> None:
         super().__init__(tensor.device if tensor.device.type == "neuron" else None)
-
-

@@ -148,7 +148,8 @@ def read_configuration(environment: Mapping[str, str]) -> Configuration:
         absent = [core for core in chosen if core >= total]
         if absent:
             raise ConfigurationError(
-                f"NEURON_RT_VISIBLE_CORES={visible} asks for core {absent[0]}, but {name} has {total} (0-{total - 1})"
+                f"NEURON_RT_VISIBLE_CORES={visible} asks for core {absent[0]}, "
+                f"but {name} has {total} (0-{total - 1})"
             )
         cores = len(chosen)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from softneuron import _C
 from softneuron.runtime.devices import Device, core_index
 

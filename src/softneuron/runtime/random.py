@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+
 from softneuron import _C
 from softneuron.runtime.devices import Device, core_index, device_count
 

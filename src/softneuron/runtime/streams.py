@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
+
 from softneuron.runtime.devices import Device, core_index
 
 
@@ -18,21 +19,18 @@ class Stream(torch.Stream):
         return super().__new__(cls, device=torch.device("neuron", core_index(device)), priority=priority)
 
 
-class Event(torch.Event):
+def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
     """A moment in a stream. `elapsed_time(end)` gives milliseconds of wall time between two records.
 
-    Making one gives a plain `torch.Event` of the device: PyTorch refuses to
-    compare events of a subclass.
+    A plain `torch.Event` of the device: PyTorch refuses to compare events of a subclass.
     """
-
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:  # type: ignore[misc]
-        return torch.Event(
-            "neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
-        )
+    return torch.Event("neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 def _as_neuron_stream(stream: torch.Stream) -> Stream:
-    return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+    return Stream(
+        stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+    )
 
 
 def current_stream(device: Device = None) -> Stream:
@@ -42,11 +40,8 @@ def current_stream(device: Device = None) -> Stream:
 
 def default_stream(device: Device = None) -> Stream:
     """The stream that every thread starts with."""
-    return Stream(
-        stream_id=0,
-        device_index=core_index(device),
-        device_type=int(torch._C._autograd.DeviceType.PrivateUse1),
-    )
+    now = current_stream(device)
+    return Stream(stream_id=0, device_index=now.device_index, device_type=now.device_type)
 
 
 def set_stream(stream: torch.Stream | None) -> None:
