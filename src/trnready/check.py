@@ -144,7 +144,7 @@ def _test(test: _Test) -> Row:
     run = _run_until_telling(test)
     if run.report is None:
         return _failed_row(test, run)
-    kind = stack.stack_of(run.report.versions, stack.device_nodes()).device_kind
+    kind = _stack(run.report).device_kind
     verdict = rule.without_reference(run.report, kind)
     if verdict is None:
         reference, why = _reference(test, run.report, run.script, kind)
@@ -288,7 +288,7 @@ def _default_dtype(checkpoint: Checkpoint) -> str:
 
 def _failed_row(test: _Test, run: _Run) -> Row:
     """The row of a run that left no report."""
-    found = stack.stack_of(stack.installed(), stack.device_nodes())
+    found = stack.installed()
     if test.request.device == "neuron" and "torch_neuronx" not in found.versions:
         raise NoDevice(
             "there is no neuron device here: this Python has neither torch-neuronx nor the software device."
@@ -325,7 +325,7 @@ def _or_the_checkpoints_own(test: _Test, run: _Run, failure: Failure) -> Failure
 
 
 def _judged_row(test: _Test, run: _Run, report: Report, verdict: Verdict, reference_text: str | None) -> Row:
-    found = stack.stack_of(report.versions, stack.device_nodes())
+    found = _stack(report)
     numbers = verdict.comparison
     per_step = [later - earlier for earlier, later in zip(report.step_s, report.step_s[1:], strict=False)]
     decoding_s = sum(per_step)
@@ -344,7 +344,6 @@ def _judged_row(test: _Test, run: _Run, report: Report, verdict: Verdict, refere
         hint=verdict.hint,
         warnings=list(verdict.warnings),
         peak_memory_bytes=max(report.peak_bytes) if report.peak_bytes else None,
-        instance=_instance(report),
         text=report.text,
         text_reference=reference_text if numbers is not None else None,
         tokens_device=list(report.tokens),
@@ -377,8 +376,8 @@ def _bytes_per_core(report: Report) -> list[int] | None:
     return list(report.peak_bytes[: max([report.cores, *touched])])
 
 
-def _instance(report: Report) -> str | None:
-    return report.core_names[0] if report.core_names else None
+def _stack(report: Report) -> stack.Stack:
+    return stack.stack_of(report.versions, report.instance, stack.this_machine())
 
 
 def _common(test: _Test, run: _Run, found: stack.Stack) -> dict[str, Any]:
@@ -395,6 +394,7 @@ def _common(test: _Test, run: _Run, found: stack.Stack) -> dict[str, Any]:
         "model_type": test.checkpoint.model_type,
         "dtype": run.script.dtype,
         "device_kind": found.device_kind,
+        "instance": found.instance,
         "host_cpu": stack.host_cpu(),
         "versions": found.versions,
         "packages": stack.packages(test.task.packages, found.versions),
@@ -408,7 +408,7 @@ def _common(test: _Test, run: _Run, found: stack.Stack) -> dict[str, Any]:
 
 def _skipped(request: Request, refusal: NotTestable) -> Row:
     """The row of a model that exists but is not run."""
-    found = stack.stack_of(stack.installed(), stack.device_nodes())
+    found = stack.installed()
     now = datetime.now(UTC)
     task = find(request.task)
     return Row(

@@ -51,7 +51,8 @@ def neuron_backend(
     """
     chosen = read_options(mode, options)
     _make_static(example_inputs)
-    return _through_autograd(chosen)(gm, example_inputs)
+    compiled: Callable[..., Any] = _through_autograd(chosen)(gm, example_inputs)
+    return compiled
 
 
 def _through_autograd(options: Options) -> Callable[..., Any]:

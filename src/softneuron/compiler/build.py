@@ -21,7 +21,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def build_package(lowered: Lowered, package: Path) -> None:
-    """Write the AOTInductor package of `lowered` to `package`, a path ending in `.pt2`. Takes 10 s or more."""
+    """Write the AOTInductor package of `lowered` to `package`, a path ending in `.pt2`; 10 s or more."""
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.extern_node_serializer import extern_node_json_serializer

@@ -62,7 +62,7 @@ class Report:
     graphs: tuple[Graph, ...] | None
     graph_breaks: int | None
     fallback_ops: tuple[str, ...] | None
-    core_names: tuple[str, ...] | None
+    instance: str | None
     peak_bytes: tuple[int, ...] | None
     versions: dict[str, str]
 
@@ -108,7 +108,7 @@ def _report(facts: dict[str, Any], logits: Logits) -> Report:
         graphs=_graphs(facts["graphs"]),
         graph_breaks=_breaks(facts["graph_breaks"]),
         fallback_ops=_known_texts(facts["fallback_ops"]),
-        core_names=_known_texts(facts["core_names"]),
+        instance=facts["instance"] if isinstance(facts["instance"], str) else None,
         peak_bytes=_known_counts(facts["peak_bytes"]),
         versions=_versions(facts["versions"]),
     )

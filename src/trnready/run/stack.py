@@ -30,6 +30,7 @@ for name in "torch transformers tokenizers safetensors accelerate torch-neuronx 
 try:
     import torch
     found["torch_neuronx"] = str(importlib.import_module("torch_neuronx").__version__)
+    found["instance"] = str(torch.neuron.get_device_properties(0).instance)
 except Exception:
     pass
 print(json.dumps(found))
@@ -37,12 +38,21 @@ print(json.dumps(found))
 
 
 @dataclass(frozen=True, slots=True)
+class Machine:
+    """The host: Neuron devices as the driver names them, and the instance type if it is one of EC2's."""
+
+    device_nodes: tuple[Path, ...]
+    instance: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stack:
-    """What a result is filed under: the kind of device, its compiler's version, all versions."""
+    """What a result is filed under: the kind of device, its compiler's version, all versions, the machine."""
 
     device_kind: DeviceKind
     neuronx_cc: str
     versions: dict[str, str]
+    instance: str | None
 
     @property
     def library_version(self) -> str:
@@ -50,8 +60,8 @@ class Stack:
         return self.versions.get("transformers", UNKNOWN)
 
 
-def stack_of(versions: Mapping[str, str], device_nodes: Iterable[Path]) -> Stack:
-    """Give the stack of a run from the versions it reported and the machine's Neuron device nodes.
+def stack_of(versions: Mapping[str, str], instance: str | None, machine: Machine) -> Stack:
+    """Give the stack of a run from what it reported and the machine it was on.
 
     Hardware needs evidence: Neuron devices, an installed compiler, and a torch_neuronx that is not the
     software one. Everything else is software, by its own version or, without one, unknown.
@@ -59,26 +69,36 @@ def stack_of(versions: Mapping[str, str], device_nodes: Iterable[Path]) -> Stack
     device_version = versions.get("torch_neuronx", "")
     compiler = versions.get("neuronx-cc")
     if device_version.startswith(SOFTWARE_PREFIX):
-        return Stack("software", device_version, dict(versions))
-    if device_version and compiler and any(True for _ in device_nodes):
-        return Stack("hardware", compiler, dict(versions))
-    return Stack("software", UNKNOWN, dict(versions))
+        return Stack("software", device_version, dict(versions), instance)
+    if device_version and compiler and machine.device_nodes:
+        return Stack("hardware", compiler, dict(versions), instance or machine.instance)
+    return Stack("software", UNKNOWN, dict(versions), instance)
 
 
-def device_nodes() -> list[Path]:
-    """Give the Neuron devices of this machine, as the driver names them."""
-    return sorted(path for path in Path("/dev").glob("neuron*") if re.fullmatch(r"neuron\d+", path.name))
+def this_machine() -> Machine:
+    """Give what the machine says of itself: the Neuron driver's devices, and EC2's name for the instance."""
+    nodes = (path for path in Path("/dev").glob("neuron*") if re.fullmatch(r"neuron\d+", path.name))
+    product = None
+    with suppress(OSError):
+        product = Path("/sys/devices/virtual/dmi/id/product_name").read_text(errors="replace").strip()
+    known = product is not None and re.fullmatch(r"(trn|inf)\d\w*\.\w+", product) is not None
+    return Machine(tuple(sorted(nodes)), product if known else None)
 
 
-def installed() -> dict[str, str]:
-    """Give the versions of the stack without running a model: asked in a process of its own, since importing
-    the device takes memory and time. What cannot be found is left out."""
+def installed() -> Stack:
+    """Give the stack without running a model: asked in a process of its own, since importing the device takes
+    memory and time. What cannot be found is left out."""
+    answer: dict[str, object] = {}
     with suppress(OSError, ValueError, subprocess.SubprocessError):
-        answer = subprocess.run(
+        ran = subprocess.run(
             [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=120, check=True
         )
-        return {str(name): str(version) for name, version in json.loads(answer.stdout).items()}
-    return {"python": platform.python_version()}
+        answer = json.loads(ran.stdout)
+    instance = answer.pop("instance", None)
+    versions = {"python": platform.python_version()} | {
+        name: str(version) for name, version in answer.items()
+    }
+    return stack_of(versions, instance if isinstance(instance, str) else None, this_machine())
 
 
 def host_cpu() -> str | None:

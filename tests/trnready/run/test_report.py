@@ -39,7 +39,7 @@ FACTS: dict[str, Any] = {
     ],
     "graph_breaks": {"why": 2, "because": 1},
     "fallback_ops": ["aten::sort"],
-    "core_names": ["trn2"],
+    "instance": "trn2.3xlarge",
     "peak_bytes": [12, 0],
     "versions": {"torch": "2.13.0", "neuronx-cc": None},
 }
@@ -79,7 +79,7 @@ def test_a_missing_fact_is_refused(tmp_path, name):
         read(_write(tmp_path, facts))
 
 
-COUNTERS = ["graphs_first_call", "graphs", "graph_breaks", "fallback_ops", "core_names", "peak_bytes"]
+COUNTERS = ["graphs_first_call", "graphs", "graph_breaks", "fallback_ops", "instance", "peak_bytes"]
 
 
 @pytest.mark.parametrize("name", COUNTERS)

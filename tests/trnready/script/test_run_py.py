@@ -199,7 +199,7 @@ def test_on_a_device_that_offers_few_names_what_it_cannot_count_is_null(
     assert facts["parameter_devices"] == ["neuron:0"]
     assert facts["fallback_ops"] is None
     counted = "get_dynamo_metrics" in offered
-    for name in ("graphs", "graphs_first_call", "peak_bytes", "core_names"):
+    for name in ("graphs", "graphs_first_call", "peak_bytes", "instance"):
         assert (facts[name] is not None) == counted, name
     read(tmp_path / "report")
 

@@ -45,7 +45,7 @@ def _report(logits: np.ndarray, **changes: Any) -> Report:
         "graphs": (GRAPH,),
         "graph_breaks": 0,
         "fallback_ops": (),
-        "core_names": ("trn2",),
+        "instance": "trn2.3xlarge",
         "peak_bytes": (2000, 0, 0, 0),
         "versions": {"torch_neuronx": "soft-0.1.0"},
     }
@@ -305,7 +305,7 @@ def test_nothing_passes_with_any_part_taken_away(data):
         "cores",
         "load_s",
         "first_call_s",
-        "core_names",
+        "instance",
         "versions",
         "graph_breaks",
     }
