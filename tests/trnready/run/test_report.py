@@ -79,7 +79,7 @@ def test_a_missing_fact_is_refused(tmp_path, name):
         read(_write(tmp_path, facts))
 
 
-COUNTERS = ["graphs_first_call", "graphs", "graph_breaks", "fallback_ops", "instance", "peak_bytes"]
+COUNTERS = ["graphs_first_call", "graphs", "graph_breaks", "fallback_ops", "peak_bytes"]
 
 
 @pytest.mark.parametrize("name", COUNTERS)
@@ -88,13 +88,17 @@ def test_a_counter_that_the_device_does_not_offer_is_unknown_not_zero(tmp_path, 
     assert getattr(read(_write(tmp_path, FACTS | {name: value})), name) is None
 
 
-@pytest.mark.parametrize("name", sorted(set(FACTS) - set(COUNTERS) - {"end_tokens"}))
+@pytest.mark.parametrize("name", sorted(set(FACTS) - set(COUNTERS) - {"end_tokens", "instance"}))
 @pytest.mark.parametrize("value", [None, True, {"a": 1}, [None]])
 def test_a_fact_of_the_wrong_kind_is_refused(tmp_path, name, value):
     if name == "versions" and value == {"a": 1}:
         value = {"a": [1]}
     with pytest.raises(BadReport):
         read(_write(tmp_path, FACTS | {name: value}))
+
+
+def test_an_instance_that_the_device_does_not_name_is_unknown(tmp_path):
+    assert read(_write(tmp_path, FACTS | {"instance": None})).instance is None
 
 
 def test_negative_and_endless_numbers_are_refused(tmp_path):

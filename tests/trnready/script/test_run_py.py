@@ -175,7 +175,7 @@ stub.__version__ = "2.13.3.0"
 sys.modules["torch_neuronx"] = stub
 """
 
-COUNTERS = {"get_dynamo_metrics", "max_memory_allocated", "get_device_name", "device_count"}
+COUNTERS = {"get_dynamo_metrics", "max_memory_allocated", "get_device_properties", "device_count"}
 
 
 @pytest.mark.parametrize("offered", [NAMES_OF_TORCH_NEURON, NAMES_OF_TORCH_NEURON - COUNTERS])
