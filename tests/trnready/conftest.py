@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -65,7 +66,7 @@ def _tiny_tokenizer(**options: Any) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", **options)
 
 
-def save_tiny_qwen3(folder: Path, *, std: float = 0.2, seed: int = 0, **tokenizer_options: Any) -> Path:
+def _save_tiny_qwen3(folder: Path, *, std: float = 0.2, seed: int = 0, **tokenizer_options: Any) -> Path:
     """A Qwen3 of two layers whose random weights spread the logits well above the rounding noise."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -93,9 +94,15 @@ def save_tiny_qwen3(folder: Path, *, std: float = 0.2, seed: int = 0, **tokenize
 
 
 @pytest.fixture(scope="session")
+def save_tiny_qwen3() -> Callable[..., Path]:
+    """How a test makes a tiny Qwen3 of its own."""
+    return _save_tiny_qwen3
+
+
+@pytest.fixture(scope="session")
 def tiny_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of a tiny Qwen3 with its tokenizer; not to be changed, copy it first."""
-    return save_tiny_qwen3(tmp_path_factory.mktemp("checkpoints") / "acme--tiny-qwen3")
+    return _save_tiny_qwen3(tmp_path_factory.mktemp("checkpoints") / "acme--tiny-qwen3")
 
 
 @pytest.fixture(scope="session")
