@@ -255,7 +255,7 @@ def _read_report(folder: Path, ended: Ended) -> tuple[Report | None, str | None]
 
 
 def _reference(
-    test: _Test, device: Report, script: Script, kind: rule.DeviceKind
+    test: _Test, device: Report, script: Script, kind: stack.DeviceKind
 ) -> tuple[Reference | None, str | None]:
     """Run the same script on the CPU, fed the device's tokens; or say why that cannot be done."""
     test.watch.stage(f"reference on the CPU, {script.dtype}")

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from trnready.verdict.rule import DeviceKind
+DeviceKind = Literal["hardware", "software"]
+"""Trainium, or software cores on a host CPU."""
 
 SOFTWARE_PREFIX = "soft-"
 UNKNOWN = "unknown"

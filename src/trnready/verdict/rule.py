@@ -4,11 +4,11 @@ answer is PASS only after every check here was made and held: what is missing co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from trnready.run.report import Report
+from trnready.run.stack import DeviceKind
 from trnready.script.task import NEW_TOKENS
 from trnready.verdict.compare import Comparison, PerStep, compare, difference, rms, without
 
@@ -23,8 +23,6 @@ DISTINCT_TOKENS = 8
 
 GRAPHS_OF_A_GENERATION = 2
 """Graphs that a generation of one shape may need: one for the prompt, one for each token after it."""
-
-DeviceKind = Literal["hardware", "software"]
 
 
 @dataclass(frozen=True, slots=True)
