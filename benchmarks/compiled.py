@@ -1,4 +1,4 @@
-"""Decoding with a static cache: `neuron` compiled against the CPU, eager and compiled by Inductor, in one run.
+"""Decoding with a static cache: `neuron` compiled against the CPU, eager and through Inductor, in one run.
 
     python benchmarks/compiled.py [MODEL] [--dtype float32] [--tokens 24] [--rounds 5]
 

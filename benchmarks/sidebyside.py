@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def interleaved(candidates: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, float]:
-    """Median seconds per call of each candidate: `rounds` rounds, in each `calls` calls of every one in turn."""
+    """Median seconds per call of each candidate; a round makes `calls` calls of every one in turn."""
     for candidate in candidates.values():
         candidate()
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
