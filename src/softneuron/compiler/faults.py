@@ -12,6 +12,19 @@ from softneuron.diagnostics.faults import Fault
 aten = torch.ops.aten
 
 
+def _embedding_table(node: torch.fx.Node) -> tuple[int, int] | None:
+    """Rows and columns of the table that an embedding, whole or taken apart, picks rows of."""
+    arguments: Any = node.args
+    if node.target is aten.index.Tensor:
+        picks_rows = arguments[0].meta["val"].dim() == 2 and len(arguments[1]) == 1
+    else:
+        picks_rows = node.target is aten.embedding.default
+    if not picks_rows:
+        return None
+    rows, columns = arguments[0].meta["val"].shape
+    return int(rows), int(columns)
+
+
 def _product(node: torch.fx.Node) -> tuple[int, int] | None:
     """Inner and outer width of a matrix product, None for other operators."""
     arguments: Any = node.args
@@ -27,8 +40,14 @@ def _product(node: torch.fx.Node) -> tuple[int, int] | None:
 
 def _replace_result(gm: torch.fx.GraphModule, node: torch.fx.Node, number: float) -> None:
     with gm.graph.inserting_after(node):
-        wrong = gm.graph.call_function(aten.full_like.default, (node, number))
-    node.replace_all_uses_with(wrong, delete_user_cb=lambda user: user is not wrong)
+        value = node.meta["val"]
+        wrong = gm.graph.call_function(
+            aten.full.default,
+            (list(value.shape), number),
+            {"dtype": value.dtype, "device": value.device, "pin_memory": False},
+        )
+    wrong.meta["val"] = value
+    node.replace_all_uses_with(wrong)
 
 
 def _first_result(node: torch.fx.Node) -> list[torch.fx.Node]:
@@ -43,8 +62,8 @@ def inject(gm: torch.fx.GraphModule, faults: Sequence[Fault]) -> None:
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
             continue
-        if node.target is aten.embedding.default:
-            vocabulary, hidden = (int(size) for size in node.args[0].meta["val"].shape)
+        if (table := _embedding_table(node)) is not None:
+            vocabulary, hidden = table
             layer = -1
         elif "_scaled_dot_product" in str(node.target):
             layer += 1

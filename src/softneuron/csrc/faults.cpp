@@ -54,7 +54,8 @@ bool any() noexcept {
 }
 
 Effect effect_on(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
-  if (name == "aten::embedding") {
+  if (name == "aten::index_select" && arguments[0].toTensor().dim() == 2 && arguments[1].toInt() == 0) {
+    // What an embedding comes down to: rows of a table.
     position = {size(arguments[0], 1), size(arguments[0], 0), -1};
   } else if (name.rfind("aten::_scaled_dot_product", 0) == 0) {
     ++position.layer;
