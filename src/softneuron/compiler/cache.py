@@ -34,9 +34,40 @@ class Entry:
     package: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One folder of the cache, whole or not. `fault` says what is wrong with it; `meta` is what
+    `meta.json` holds, empty when that cannot be read; `size` is in bytes."""
+
+    name: str
+    folder: Path
+    fault: str | None
+    meta: dict[str, object]
+    size: int
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _inspect(folder: Path) -> Module:
+    meta: dict[str, object] = {}
+    size = 0
+    try:
+        meta = dict(json.loads((folder / META).read_text(encoding="utf-8")))
+        size = (folder / PACKAGE).stat().st_size
+        if not (folder / DONE).exists():
+            fault = "its done mark is missing"
+        elif _digest(folder / PACKAGE) != meta["package_sha256"]:
+            fault = "its package is not the one that was built"
+        else:
+            fault = None
+    except OSError as error:
+        fault = f"{Path(error.filename or folder).name} cannot be read"
+    except (ValueError, KeyError, TypeError):
+        fault = f"{META} is damaged"
+    return Module(folder.name, folder, fault, meta, size)
 
 
 class NeffCache:
@@ -52,13 +83,16 @@ class NeffCache:
 
     def find(self, key: str) -> Entry | None:
         """The entry of `key`, when it is there, whole and undamaged."""
-        folder = self.root / f"{_PREFIX}{key}"
-        try:
-            meta = json.loads((folder / META).read_text(encoding="utf-8"))
-            whole = (folder / DONE).exists() and _digest(folder / PACKAGE) == meta["package_sha256"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return Entry(folder.name, folder / PACKAGE) if whole else None
+        module = _inspect(self.root / f"{_PREFIX}{key}")
+        return Entry(module.name, module.folder / PACKAGE) if module.fault is None else None
+
+    def modules(self) -> list[Module]:
+        """Every folder of the cache, by name."""
+        return [_inspect(folder) for folder in sorted(self.root.glob(f"{_PREFIX}*"))]
+
+    def remove(self, module: Module) -> None:
+        """Take a folder out of the cache; processes that loaded it already keep running."""
+        self._set_aside(module.folder)
 
     def find_or_build(self, key: str, build: Callable[[Path], dict[str, object]]) -> tuple[Entry, bool]:
         """The entry of `key` and whether it was there already; if not, `build(package)` writes it.
@@ -76,9 +110,9 @@ class NeffCache:
                 entry = self.find(key)
                 if entry is not None:
                     return entry, True
-                with tempfile.TemporaryDirectory(dir=self.root, prefix=".building-") as folder:
-                    self._write(Path(folder), build)
-                    return self._publish(key, Path(folder)), False
+                with self._workplace(key) as folder:
+                    self._write(folder, build)
+                    return self._publish(key, folder), False
         except OSError as error:
             warnings.warn(
                 f"softneuron: the NEFF cache {self.root} takes no new entry ({error}); "
@@ -100,14 +134,28 @@ class NeffCache:
     def _publish(self, key: str, built: Path) -> Entry:
         final = self.root / f"{_PREFIX}{key}"
         if final.exists():
-            damaged = self.root / f".damaged-{key}-{os.getpid()}"
-            final.rename(damaged)
-            shutil.rmtree(damaged, ignore_errors=True)
+            self._set_aside(final)
         final.mkdir()
         # The done mark goes last: a reader never sees an entry without its package.
         for name in (PACKAGE, META, DONE):
             (built / name).rename(final / name)
         return Entry(final.name, final / PACKAGE)
+
+    @contextlib.contextmanager
+    def _workplace(self, key: str) -> Iterator[Path]:
+        """A folder to build `key` in, under its lock; what a killed process left there goes first."""
+        folder = self.root / f".building-{key}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _set_aside(self, folder: Path) -> None:
+        removed = self.root / f".removed-{folder.name}-{os.getpid()}"
+        folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:

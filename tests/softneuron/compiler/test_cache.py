@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -98,6 +101,36 @@ def test_eight_threads_build_an_entry_once(tmp_path: Path):
     for thread in threads:
         thread.join()
     assert len(built) == 1
+
+
+def test_a_process_killed_while_building_blocks_nobody(tmp_path: Path):
+    program = (
+        "import sys, time; from pathlib import Path; from softneuron.compiler.cache import NeffCache\n"
+        "def build(package):\n"
+        "    package.write_bytes(b'half'); print('building', flush=True); time.sleep(600)\n"
+        f"NeffCache(Path(sys.argv[1])).find_or_build({KEY!r}, build)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == "building\n"
+        builder.send_signal(signal.SIGKILL)
+    assert NeffCache(tmp_path).find(KEY) is None
+    assert NeffCache(tmp_path).find_or_build(KEY, build)[1] is False
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".locks", f"MODULE_{KEY}"]
+
+
+def test_a_read_only_folder_gives_hits(tmp_path: Path):
+    cache = NeffCache(tmp_path)
+    cache.find_or_build(KEY, build)
+    for path in (*tmp_path.rglob("*"), tmp_path):
+        path.chmod(path.stat().st_mode & ~0o222)
+    try:
+        assert cache.find_or_build(KEY, never)[1] is True
+    finally:
+        for path in (tmp_path, *tmp_path.rglob("*")):
+            path.chmod(path.stat().st_mode | 0o200)
 
 
 def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path):

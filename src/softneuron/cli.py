@@ -1,0 +1,130 @@
+"""The command `softneuron`: look after the NEFF cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from softneuron.compiler.cache import Module, NeffCache
+
+app = typer.Typer(
+    name="softneuron",
+    help="Software NeuronCores: look after what they keep.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+neff = typer.Typer(
+    help="The cache of compiled graphs (NEFFs), in TORCH_NEURONX_NEFF_CACHE_DIR or /tmp/neff_cache.",
+    no_args_is_help=True,
+)
+app.add_typer(neff, name="neff")
+
+Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder, if another one is meant.")]
+
+
+@app.callback()
+def _options() -> None:
+    pass
+
+
+def _cache(folder: Path | None) -> NeffCache:
+    return NeffCache.from_environment() if folder is None else NeffCache(folder)
+
+
+@neff.command("list")
+def list_modules(cache: Folder = None) -> None:
+    """List the compiled graphs: name, graph, size, seconds it took to compile.
+
+    Example: softneuron neff list
+    """
+    chosen = _cache(cache)
+    modules = chosen.modules()
+    if not modules:
+        typer.echo(f"{chosen.root} holds no compiled graphs.")
+        return
+    table = Table("module", "graph", "nodes", "MiB", "compiled in", "compiler", box=None)
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for module in modules:
+        meta = module.meta
+        name = str(meta.get("graph_name", "")) if module.fault is None else f"damaged: {module.fault}"
+        table.add_row(
+            module.name,
+            name,
+            str(meta.get("nodes", "")),
+            f"{module.size / 2**20:.1f}",
+            f"{meta['compile_seconds']} s" if "compile_seconds" in meta else "",
+            str(meta.get("compiler", "")),
+        )
+    Console().print(table)
+    typer.echo(f"{len(modules)} graphs, {sum(m.size for m in modules) / 2**20:.1f} MiB in {chosen.root}")
+
+
+def _named(cache: NeffCache, name: str) -> Module:
+    found = [
+        module
+        for module in cache.modules()
+        if module.name.removeprefix("MODULE_").startswith(name.removeprefix("MODULE_"))
+    ]
+    if len(found) == 1:
+        return found[0]
+    count = "no graph" if not found else f"{len(found)} graphs"
+    typer.echo(f"softneuron: {cache.root} holds {count} whose name starts with {name!r}.", err=True)
+    raise typer.Exit(2)
+
+
+@neff.command("show")
+def show_module(
+    name: Annotated[str, typer.Argument(help="A module's name, or the start of it.")], cache: Folder = None
+) -> None:
+    """Print what is known of one compiled graph, as JSON.
+
+    Example: softneuron neff show MODULE_1f2e
+    """
+    module = _named(_cache(cache), name)
+    facts = {"module": module.name, "fault": module.fault, "package_bytes": module.size} | module.meta
+    typer.echo(json.dumps(facts, indent=2))
+
+
+@neff.command("verify")
+def verify_modules(cache: Folder = None) -> None:
+    """Check every compiled graph against its digest; exit status 1 when one is damaged.
+
+    Damaged graphs are never loaded: the next process that needs one compiles it again.
+    """
+    chosen = _cache(cache)
+    modules = chosen.modules()
+    damaged = [module for module in modules if module.fault is not None]
+    for module in damaged:
+        typer.echo(f"{module.name}: {module.fault}")
+    typer.echo(f"{len(modules) - len(damaged)} of {len(modules)} graphs in {chosen.root} are whole.")
+    if damaged:
+        raise typer.Exit(1)
+
+
+@neff.command("clean")
+def clean_modules(
+    damaged_only: Annotated[bool, typer.Option("--damaged", help="Remove only what is damaged.")] = False,
+    cache: Folder = None,
+) -> None:
+    """Remove compiled graphs; they are compiled again when they are needed."""
+    chosen = _cache(cache)
+    removed = [module for module in chosen.modules() if module.fault is not None or not damaged_only]
+    for module in removed:
+        chosen.remove(module)
+    freed = sum(module.size for module in removed) / 2**20
+    typer.echo(f"Removed {len(removed)} graphs, {freed:.1f} MiB, from {chosen.root}.")
+
+
+def main() -> None:
+    """Run the command line; an unreadable folder is one sentence on standard error."""
+    try:
+        app()
+    except OSError as error:
+        typer.echo(f"softneuron: {error.strerror}: {error.filename}", err=True)
+        raise SystemExit(2) from None
