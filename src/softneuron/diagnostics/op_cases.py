@@ -22,6 +22,9 @@ PHASES = ("forward", "backward", "inplace", "out")
 # What these give is whatever the memory held: only shapes, strides and dtypes can be compared.
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 
+# Tensors of sizes that every PyTorch device wants on the host.
+HOST_ARGUMENTS = ("tensor_split",)
+
 _DEVICES = re.compile(r"\b(privateuse1|privateuseone|neuron|cpu)\b(:\d+)?", re.IGNORECASE)
 _POINTERS = re.compile(r"0x[0-9a-f]+")
 
@@ -161,7 +164,7 @@ def _leaf_difference(name: str, a: Any, b: Any) -> str | None:
         return None if same else f"{b!r} instead of {a!r}"
     if not isinstance(b, torch.Tensor):
         return f"{type(b).__name__} instead of a tensor"
-    if a.device.type == "cpu" and b.device.type != "neuron":
+    if a.device.type == "cpu" and b.device.type != "neuron" and name not in HOST_ARGUMENTS:
         return f"result on {b.device}"
     for what in ("dtype", "layout", "shape", "requires_grad", "is_quantized", "is_nested"):
         if what == "shape" and a.is_nested:
@@ -285,8 +288,8 @@ class _Sample:
         self.inputs = (sample.input, sample.args, sample.kwargs)
 
     def run(self) -> None:
-        host_inputs = tree_map(Mover("cpu"), self.inputs)
-        moved = attempt(lambda: tree_map(Mover("neuron"), self.inputs))
+        host_inputs = self.moved(Mover("cpu"))
+        moved = attempt(lambda: self.moved(Mover("neuron")))
         host = attempt(lambda: _call(self.op, host_inputs))
         if moved.error is not None:
             if host.error is None:
@@ -302,6 +305,11 @@ class _Sample:
             self.inplace(inplace)
         if self.op.supports_out:
             self.out(host.value)
+
+    def moved(self, mover: Mover) -> Any:
+        if self.op.full_name in HOST_ARGUMENTS:
+            return (mover(self.inputs[0]), *self.inputs[1:])
+        return tree_map(mover, self.inputs)
 
     def fail(self, phase: str, why: str) -> None:
         self.outcome.failures.append(f"{phase} {self.index}: {why}")
@@ -353,7 +361,7 @@ class _Sample:
 
     def inplace(self, inplace: Callable[..., Any]) -> None:
         def call(mover: Mover) -> Any:
-            first, args, kwargs = tree_map(mover, self.inputs)
+            first, args, kwargs = self.moved(mover)
             with torch.no_grad():
                 result = inplace(first, *args, **kwargs)
             return result, first
@@ -368,7 +376,7 @@ class _Sample:
             return
 
         def call(mover: Mover) -> Any:
-            first, args, kwargs = tree_map(mover, self.inputs)
+            first, args, kwargs = self.moved(mover)
             # One element too few, so that the kernel has to resize.
             outs = tree_map(lambda t: torch.empty(0, dtype=t.dtype, device=mover.device), forward)
             with torch.no_grad():
