@@ -30,6 +30,7 @@ c10::DataPtr device_data_ptr(c10::intrusive_ptr<c10::StorageImpl> host, int core
 
 c10::Storage device_storage(c10::intrusive_ptr<c10::StorageImpl> host, int core) {
   const auto bytes = static_cast<int64_t>(host->nbytes());
+  charge_to_core(host->_mutable_data_ptr_no_checks(), core);
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, device_data_ptr(std::move(host), core), neuron_allocator(),
       /*resizable=*/true));

@@ -1,329 +1,40 @@
 #include "kernels.h"
 
 #include "alias.h"
+#include "call.h"
 #include "cores.h"
 #include "faults.h"
 #include "generator.h"
 #include "memory.h"
+#include "words.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/NativeFunctions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
-#include <atomic>
-#include <memory>
-#include <mutex>
-#include <unordered_map>
+#include <algorithm>
 #include <unordered_set>
 
 namespace softneuron {
 namespace {
 
-using c10::IValue;
 using torch::jit::Stack;
 
-// Operators that take tensors of the host beside tensors of a device, on every
-// PyTorch device: indices, and lengths that the host must read anyway.
-const std::unordered_set<std::string>& operators_with_host_tensors() {
-  static const std::unordered_set<std::string> names = {
-      "aten::index",
-      "aten::index_put",
-      "aten::index_put_",
-      "aten::_index_put_impl",
-      "aten::_index_put_impl_",
-      "aten::_unsafe_index",
-      "aten::_unsafe_index_put",
-      "aten::_pack_padded_sequence",
-      "aten::_pad_packed_sequence",
-      "aten::tensor_split",
-  };
-  return names;
-}
-
-enum class Kind : uint8_t { tensor, tensors, generator, device };
-
-struct Argument {
-  uint16_t position;
-  Kind kind;
-  bool written;
-};
-
-// What the boxed kernel has to know about an operator, worked out once.
-struct Plan {
-  std::string name;
-  std::string overload;
-  std::vector<Argument> arguments;
-  size_t argument_count = 0;
-  size_t return_count = 0;
-  const void* schema = nullptr;
-  bool has_cpu_kernel = false;
-  bool takes_host_tensors = false;
-  bool draws_from_default_generator = false;
-  std::atomic<int64_t> calls{0};
-};
-
-std::mutex plans_mutex;
-
-std::unordered_map<std::string, std::unique_ptr<Plan>>& all_plans() {
-  static auto* plans = new std::unordered_map<std::string, std::unique_ptr<Plan>>;
-  return *plans;
-}
-
-bool mentions(const c10::TypePtr& type, c10::TypeKind kind) {
-  if (type->kind() == kind) {
-    return true;
-  }
-  for (const auto& contained : type->containedTypes()) {
-    if (mentions(contained, kind)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-std::unique_ptr<Plan> make_plan(const c10::OperatorHandle& op) {
-  const c10::FunctionSchema& schema = op.schema();
-  auto plan = std::make_unique<Plan>();
-  plan->name = schema.name();
-  plan->overload = schema.overload_name();
-  plan->schema = &schema;
-  plan->argument_count = schema.arguments().size();
-  plan->return_count = schema.returns().size();
-  plan->has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  plan->takes_host_tensors = operators_with_host_tensors().count(plan->name) > 0;
-  bool takes_generator = false;
-  for (size_t i = 0; i < plan->argument_count; ++i) {
-    const c10::Argument& argument = schema.arguments()[i];
-    const c10::TypePtr& type = argument.real_type();
-    const bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-    const auto position = static_cast<uint16_t>(i);
-    if (mentions(type, c10::TypeKind::TensorType)) {
-      const bool list = mentions(type, c10::TypeKind::ListType);
-      plan->arguments.push_back({position, list ? Kind::tensors : Kind::tensor, written});
-    } else if (mentions(type, c10::TypeKind::GeneratorType)) {
-      takes_generator = true;
-      plan->arguments.push_back({position, Kind::generator, false});
-    } else if (mentions(type, c10::TypeKind::DeviceObjType)) {
-      plan->arguments.push_back({position, Kind::device, false});
-    }
-  }
-  plan->draws_from_default_generator = !takes_generator && op.hasTag(at::Tag::nondeterministic_seeded);
-  return plan;
-}
-
-Plan& plan_for(const c10::OperatorHandle& op) {
-  thread_local std::unordered_map<const void*, Plan*> known;
-  const void* schema = &op.schema();
-  const auto found = known.find(schema);
-  if (C10_LIKELY(found != known.end())) {
-    return *found->second;
-  }
-  const std::string key = toString(op.operator_name());
-  const std::lock_guard<std::mutex> lock(plans_mutex);
-  std::unique_ptr<Plan>& plan = all_plans()[key];
-  // A library that was unloaded and defined again leaves a plan behind.
-  if (plan == nullptr || plan->schema != schema || !plan->has_cpu_kernel) {
-    auto fresh = make_plan(op);
-    if (plan != nullptr) {
-      fresh->calls = plan->calls.load();
-      plan.release();  // other threads may still hold the old plan
-    }
-    plan = std::move(fresh);
-  }
-  if (plan->has_cpu_kernel) {
-    known[schema] = plan.get();
-  }
-  return *plan;
-}
-
-// One neuron tensor of a call and its CPU alias.
-struct Pair {
-  at::Tensor device;
-  at::Tensor host;
-  bool written;
-};
-
-class Call {
- public:
-  Call(const Plan& plan, Stack& stack) : plan_(plan), stack_(stack), base_(stack.size() - plan.argument_count) {}
-
-  // Replaces the neuron tensors on the stack by CPU aliases.
-  void to_host() {
-    for (const Argument& argument : plan_.arguments) {
-      IValue& value = stack_[base_ + argument.position];
-      if (argument.kind == Kind::tensor && value.isTensor()) {
-        if (needs_alias(value.toTensor(), argument)) {
-          value = add_alias(value.toTensor(), argument.written);
-        }
-      } else if (argument.kind == Kind::tensors && value.isTensorList()) {
-        c10::List<at::Tensor> aliases;
-        const c10::List<at::Tensor> tensors = value.toTensorList();
-        aliases.reserve(tensors.size());
-        for (const at::Tensor tensor : tensors) {
-          aliases.push_back(needs_alias(tensor, argument) ? add_alias(tensor, argument.written) : tensor);
-        }
-        value = std::move(aliases);
-      } else if (argument.kind == Kind::tensors && value.isOptionalTensorList()) {
-        c10::List<std::optional<at::Tensor>> aliases;
-        const auto tensors = value.toOptionalTensorList();
-        aliases.reserve(tensors.size());
-        for (const std::optional<at::Tensor> tensor : tensors) {
-          aliases.push_back(
-              tensor.has_value() && needs_alias(*tensor, argument) ? add_alias(*tensor, argument.written) : tensor);
-        }
-        value = std::move(aliases);
-      }
-    }
-    for (const Argument& argument : plan_.arguments) {
-      IValue& value = stack_[base_ + argument.position];
-      if (argument.kind == Kind::device && value.isDevice() && value.toDevice().is_privateuseone()) {
-        if (core_ < 0) {
-          core_ = checked_core(value.toDevice().index());
-        }
-        value = c10::Device(c10::DeviceType::CPU);
-      }
-    }
-    if (core_ < 0) {
-      core_ = current_core();
-    }
-    for (const Argument& argument : plan_.arguments) {
-      if (argument.kind == Kind::generator) {
-        IValue& value = stack_[base_ + argument.position];
-        value = host_generator(value.toOptional<at::Generator>(), core_);
-      }
-    }
-    if (C10_UNLIKELY(stray_.has_value())) {
-      TORCH_CHECK(
-          false, "Expected all tensors to be on the same device, but found at least two devices, ",
-          neuron_device(core_), " and ", *stray_, "! (when calling ", plan_.name, ")");
-    }
-  }
-
-  c10::ArrayRef<IValue> arguments() const {
-    return c10::ArrayRef<IValue>(stack_).slice(base_);
-  }
-
-  // Makes the written neuron tensors what their aliases have become.
-  void sync_written() {
-    for (Pair& pair : pairs_) {
-      if (!pair.written) {
-        continue;
-      }
-      c10::TensorImpl* device = pair.device.unsafeGetTensorImpl();
-      const c10::TensorImpl* host = pair.host.unsafeGetTensorImpl();
-      const auto under = host_storage(device->unsafe_storage());
-      if (host->unsafe_storage().unsafeGetStorageImpl() != under.get()) {
-        device->set_storage_keep_dtype(storage_for(pair.host));
-      } else {
-        follow_host_storage(*device->unsafe_storage().unsafeGetStorageImpl(), under);
-      }
-      if (host->sizes() != device->sizes() || host->strides() != device->strides() ||
-          host->storage_offset() != device->storage_offset()) {
-        device->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());
-      }
-    }
-  }
-
-  // Replaces the CPU tensors that the kernel left on the stack by neuron ones.
-  void to_device() {
-    for (size_t i = stack_.size() - plan_.return_count; i < stack_.size(); ++i) {
-      IValue& value = stack_[i];
-      if (value.isTensor()) {
-        value = device_output(value.toTensor());
-      } else if (value.isTensorList()) {
-        c10::List<at::Tensor> outputs;
-        const c10::List<at::Tensor> tensors = value.toTensorList();
-        outputs.reserve(tensors.size());
-        for (const at::Tensor tensor : tensors) {
-          outputs.push_back(device_output(tensor));
-        }
-        value = std::move(outputs);
-      }
-    }
-  }
-
-  int core() const {
-    return core_;
-  }
-
- private:
-  bool needs_alias(const at::Tensor& tensor, const Argument& argument) {
-    if (!tensor.defined()) {
-      return false;
-    }
-    const c10::Device device = tensor.device();
-    if (C10_LIKELY(device.is_privateuseone())) {
-      if (core_ < 0) {
-        core_ = device.index();
-      } else if (C10_UNLIKELY(core_ != device.index())) {
-        stray_ = device;
-      }
-      return true;
-    }
-    const bool welcome = device.is_cpu() && !argument.written && (tensor.dim() == 0 || plan_.takes_host_tensors);
-    if (!welcome) {
-      stray_ = device;
-    }
-    return false;
-  }
-
-  at::Tensor add_alias(const at::Tensor& tensor, bool written) {
-    at::Tensor alias = host_alias(tensor);
-    pairs_.push_back({tensor, alias, written});
-    return alias;
-  }
-
-  at::Tensor device_output(const at::Tensor& host) const {
-    if (!host.defined() || !host.device().is_cpu()) {
-      return host;
-    }
-    for (const Pair& pair : pairs_) {
-      if (pair.host.unsafeGetTensorImpl() == host.unsafeGetTensorImpl()) {
-        return pair.device;
-      }
-    }
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        host.layout() == c10::kStrided, plan_.name, " gives a ", host.layout(),
-        " tensor, which device neuron does not hold yet. Call it on the CPU.");
-    return device_tensor(storage_for(host), host);
-  }
-
-  // The neuron storage over the CPU tensor's bytes: an argument's, when the
-  // tensor is a view of it, or a new one.
-  c10::Storage storage_for(const at::Tensor& host) const {
-    const c10::Storage& storage = host.unsafeGetTensorImpl()->unsafe_storage();
-    for (const Pair& pair : pairs_) {
-      if (pair.host.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {
-        const c10::Storage& owner = pair.device.unsafeGetTensorImpl()->unsafe_storage();
-        if (host_storage(owner).get() == storage.unsafeGetStorageImpl() ||
-            owner.data_ptr().get() == storage.data_ptr().get()) {
-          return owner;
-        }
-      }
-    }
-    return device_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()), core_);
-  }
-
-  const Plan& plan_;
-  Stack& stack_;
-  size_t base_;
-  int core_ = -1;
-  std::optional<c10::Device> stray_;
-  c10::SmallVector<Pair, 6> pairs_;
-};
-
-void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   Plan& plan = plan_for(op);
+  const c10::DispatchKeySet cpu = on_cpu(keys);
+  const c10::DispatchKey layout = c10::toFunctionalityKey(cpu.highestPriorityTypeId());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      plan.has_cpu_kernel, "Could not run '", op.operator_name(),
-      "' with arguments from the 'neuron' backend: no kernel of this operator runs on a software NeuronCore.");
+      plan.kernels.has(layout), "Could not run '", op.operator_name(), "' with arguments from the '",
+      layout == c10::DispatchKey::Dense ? "" : c10::toString(layout),
+      "neuron' backend: no kernel of this operator runs on a software NeuronCore.");
   plan.calls.fetch_add(1, std::memory_order_relaxed);
   Call call(plan, *stack);
   call.to_host();
@@ -332,20 +43,21 @@ void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stac
   if (C10_UNLIKELY(faults::any())) {
     effect = faults::effect_on(plan.name, call.arguments());
   }
-  {
-    const ChargeScope charge(call.core());
+  try {
+    const ChargeScope charge(call.charged());
     const at::AutoDispatchBelowADInplaceOrView guard;
     if (C10_UNLIKELY(plan.draws_from_default_generator)) {
       const DefaultGeneratorScope generator(call.core());
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+      op.redispatchBoxed(cpu, stack);
     } else {
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+      op.redispatchBoxed(cpu, stack);
     }
     if (C10_UNLIKELY(effect != faults::Effect::none)) {
       faults::apply(effect, (*stack)[stack->size() - plan.return_count]);
     }
+  } catch (const c10::Error& error) {
+    throw_in_neuron_words(error);
   }
-  call.sync_written();
   call.to_device();
 }
 
@@ -423,6 +135,37 @@ at::Tensor& set_storage(
   return self;
 }
 
+// Between devices and between the layouts that plain memory cannot express.
+at::Tensor& copy_other_layout(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  Faces faces;
+  const int core = (self.device().is_privateuseone() ? self : source).device().index();
+  const auto host = [&](const at::Tensor& tensor, bool written) {
+    return tensor.device().is_privateuseone() ? faces.host(tensor, written) : on_host(tensor);
+  };
+  {
+    const ChargeScope charge(self.device().is_privateuseone() ? core : kHost);
+    host(self, true).copy_(host(source, false), non_blocking);
+  }
+  faces.sync(core);
+  return self;
+}
+
+// A tensor that is known to be zero and has no memory.
+at::Tensor efficient_zeros(
+    c10::IntArrayRef size,
+    std::optional<at::ScalarType> dtype,
+    std::optional<at::Layout>,
+    std::optional<at::Device> device,
+    std::optional<bool>) {
+  const c10::Device chosen = neuron_device(checked_core(c10::device_or_default(device).index()));
+  at::native::ZeroTensorAllocator allocator(chosen);
+  return at::detail::empty_generic(
+      size, &allocator,
+      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor),
+      c10::dtype_or_default(dtype), std::nullopt);
+}
+
 void record_stream(at::Tensor&, at::Stream) {}
 
 // PyTorch lets `parameter.data = moved` and Module.to keep a Parameter object
@@ -450,8 +193,71 @@ int64_t choose_attention(
       c10::DispatchKeySet(c10::DispatchKey::CPU), query, key, value, mask, dropout, causal, scale, grouped);
 }
 
+bool has_composite(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+      op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+// Whether a composite of ATen is run as a whole on the CPU's side, rather than
+// step by step on neuron tensors: it may look at the device's type
+// (convolution does) or call kernels directly. Not so views, which are cheaper
+// as they are, and what makes tensors on a device or moves them between two.
+bool runs_whole(const c10::OperatorHandle& op) {
+  static const std::unordered_set<std::string> movers = {
+      "aten::copy", "aten::lift", "aten::lift_fresh_copy", "aten::set", "aten::_pack_padded_sequence"};
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    return false;  // it is differentiated step by step
+  }
+  const c10::FunctionSchema& schema = op.schema();
+  if (schema.name().rfind("aten::", 0) != 0 || movers.count(schema.name()) > 0) {
+    return false;
+  }
+  const bool takes_tensors = std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const auto& argument) {
+    return argument.type()->kind() != c10::TypeKind::DeviceObjType &&
+        argument.type()->str().find("Tensor") != std::string::npos;
+  });
+  const bool names_device = std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const auto& argument) {
+    return argument.real_type()->str().find("Device") != std::string::npos;
+  });
+  const bool views = std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
+    return result.alias_info() != nullptr && !result.alias_info()->isWrite();
+  });
+  return takes_tensors && !names_device && !views;
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_core>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_core>());
+}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_core>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_core>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_core>());
+}
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
+  m.impl("copy_", &copy_other_layout);
+  m.impl("as_strided", &at::native::as_strided_qtensorimpl);
+}
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, m) {
+  m.impl("copy_", &copy_other_layout);
+}
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, m) {
+  m.impl("copy_", &copy_other_layout);
+}
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, m) {
+  m.impl("copy_", &copy_other_layout);
+  // Sizes of nested tensors live on the host on every device.
+  m.impl("_nested_tensor_size", &at::native::_nested_tensor_size);
+  m.impl("_nested_tensor_strides", &at::native::_nested_tensor_strides);
+  m.impl("_nested_tensor_storage_offsets", &at::native::_nested_tensor_storage_offsets);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
@@ -466,6 +272,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage", TORCH_FN(static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(&at::native::set_)));
   m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("record_stream", &record_stream);
+  m.impl("_efficientzerotensor", &efficient_zeros);
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
@@ -490,35 +297,20 @@ void register_operators() {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findOp(name);
-    if (!op.has_value() || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+    if (!op.has_value() || !has_composite(*op)) {
       continue;
     }
-    if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional)) {
-      handles->push_back(dispatcher.registerImpl(
-          name, c10::DispatchKey::PrivateUse1, c10::KernelFunction::makeFromBoxedFunction<&run_on_core>(),
-          std::nullopt, nullptr, "softneuron"));
+    for (const c10::DispatchKey layout : kEachLayout) {
+      using c10::BackendComponent;
+      const auto cpu = c10::toRuntimePerBackendFunctionalityKey(layout, BackendComponent::CPUBit);
+      const auto neuron = c10::toRuntimePerBackendFunctionalityKey(layout, BackendComponent::PrivateUse1Bit);
+      const bool better_whole = layout == c10::DispatchKey::Dense && runs_whole(*op);
+      if ((op->hasKernelForDispatchKey(cpu) || better_whole) && !op->hasKernelForDispatchKey(neuron)) {
+        handles->push_back(dispatcher.registerImpl(
+            name, neuron, c10::KernelFunction::makeFromBoxedFunction<&run_on_core>(), std::nullopt, nullptr,
+            "softneuron"));
+      }
     }
-  }
-}
-
-std::vector<std::pair<std::string, int64_t>> executed_operators() {
-  const std::lock_guard<std::mutex> lock(plans_mutex);
-  std::vector<std::pair<std::string, int64_t>> executed;
-  for (const auto& [name, plan] : all_plans()) {
-    const int64_t calls = plan->calls.load(std::memory_order_relaxed);
-    if (calls > 0) {
-      executed.emplace_back(name, calls);
-    }
-  }
-  return executed;
-}
-
-void clear_executed_operators() {
-  const std::lock_guard<std::mutex> lock(plans_mutex);
-  for (const auto& [name, plan] : all_plans()) {
-    plan->calls.store(0, std::memory_order_relaxed);
   }
 }
 

@@ -273,6 +273,18 @@ c10::DataPtr allocate_on_core(size_t bytes, int core) {
   return allocate_block(bytes, core);
 }
 
+void charge_to_core(const c10::DataPtr& data, int core) {
+  if (data.get_deleter() != &free_block || data.get() == nullptr) {
+    return;
+  }
+  auto* header = static_cast<Header*>(data.get()) - 1;
+  if (C10_UNLIKELY(header->core == kHost)) {
+    charge(core, header->bytes);
+    c10::profiledCPUMemoryReporter().Delete(data.get());
+    header->core = core;
+  }
+}
+
 void install_allocators() {
   c10::SetCPUAllocator(charging_allocator(), /*priority=*/1);
   c10::SetAllocator(c10::DeviceType::PrivateUse1, neuron_allocator(), /*priority=*/1);

@@ -57,6 +57,11 @@ c10::DeviceAllocator* neuron_allocator();
 // Bytes of host memory charged to `core`; throws c10::OutOfMemoryError.
 c10::DataPtr allocate_on_core(size_t bytes, int core);
 
+// Charges `core` with a block that was made on the host's account and now
+// belongs to a tensor of that core (a result of the autograd graph on the CPU's
+// side, of an operator written in Python). Other blocks are left alone.
+void charge_to_core(const c10::DataPtr& data, int core);
+
 void install_allocators();
 
 }  // namespace softneuron

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "neff.h"
+#include "plan.h"
 
 #include <torch/extension.h>
 
