@@ -1,8 +1,11 @@
-"""The command `softneuron`: look after the NEFF cache."""
+"""The command `softneuron`: explain what a script does to the device, look after the NEFF cache."""
 
 from __future__ import annotations
 
 import json
+import runpy
+import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +17,7 @@ from softneuron.compiler.cache import Module, NeffCache
 
 app = typer.Typer(
     name="softneuron",
-    help="Software NeuronCores: look after what they keep.",
+    help="Software NeuronCores: what a script makes them do, and what they keep.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -30,6 +33,46 @@ Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder
 @app.callback()
 def _options() -> None:
     pass
+
+
+@app.command("explain", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def explain_script(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="A Python script; what follows it are its own arguments.")],
+    report: Annotated[
+        Path | None, typer.Option("--json", help="Write the report to this file as JSON too.")
+    ] = None,
+) -> None:
+    """Run a script and say what it made the device do: graphs, recompiles, fallbacks, traffic, memory, hints.
+
+    Example: softneuron explain --json report.json train.py --epochs 1
+    """
+    if not script.is_file():
+        typer.echo(f"softneuron: there is no script {script}.", err=True)
+        raise typer.Exit(2)
+    import torch
+
+    if not hasattr(torch, "neuron") or not torch.neuron.is_available():
+        typer.echo("softneuron: the device neuron is not there, so there is nothing to explain.", err=True)
+        raise typer.Exit(2)
+    from softneuron.diagnostics.explain import Watched, render
+
+    sys.argv = [str(script), *context.args]
+    sys.path.insert(0, str(script.resolve().parent))
+    status = 0
+    with Watched() as watching:
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+    found = watching.explanation()
+    if report is not None:
+        report.write_text(json.dumps(found.to_json(), indent=2) + "\n", encoding="utf-8")
+    typer.echo(render(found))
+    raise typer.Exit(status)
 
 
 def _cache(folder: Path | None) -> NeffCache:

@@ -6,6 +6,7 @@
 #include "faults.h"
 #include "generator.h"
 #include "memory.h"
+#include "tracking.h"
 #include "words.h"
 
 #include <ATen/EmptyTensor.h>
@@ -39,6 +40,9 @@ void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   Call call(plan, *stack);
   call.to_host();
 
+  if (C10_UNLIKELY(tracking::on())) {
+    tracking::operator_ran(plan.name, call.arguments());
+  }
   faults::Effect effect = faults::Effect::none;
   if (C10_UNLIKELY(faults::any())) {
     effect = faults::effect_on(plan.name, call.arguments());
@@ -104,6 +108,9 @@ at::Tensor on_host(const at::Tensor& tensor) {
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   on_host(self).copy_(on_host(source), non_blocking);
+  if (C10_UNLIKELY(tracking::on())) {
+    tracking::copied(source, self);
+  }
   return self;
 }
 

@@ -5,6 +5,7 @@
 #include "kernels.h"
 #include "memory.h"
 #include "neff.h"
+#include "tracking.h"
 #include "plan.h"
 
 #include <torch/extension.h>
@@ -50,6 +51,31 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("executed_operators", &executed_operators);
   m.def("clear_executed_operators", &clear_executed_operators);
+  m.def(
+      "start_tracking",
+      [](py::function first_seen) {
+        // Called from threads that run operators, which do not hold the GIL.
+        auto* held = new py::function(std::move(first_seen));
+        std::shared_ptr<py::function> call(held, [](py::function* function) {
+          const py::gil_scoped_acquire gil;
+          delete function;
+        });
+        tracking::start([call](const std::string& operator_and_shapes) {
+          const py::gil_scoped_acquire gil;
+          (*call)(operator_and_shapes);
+        });
+      },
+      py::arg("first_seen"));
+  m.def("stop_tracking", &tracking::stop, py::call_guard<py::gil_scoped_release>());
+  m.def("traffic", [] {
+    const tracking::Traffic crossed = tracking::traffic();
+    py::dict result;
+    result["to_core_copies"] = crossed.to_core_copies;
+    result["to_core_bytes"] = crossed.to_core_bytes;
+    result["to_host_copies"] = crossed.to_host_copies;
+    result["to_host_bytes"] = crossed.to_host_bytes;
+    return result;
+  });
   m.def("enable_fault", &faults::enable, py::arg("name"), py::arg("argument"));
 
   py::class_<Neff>(m, "Neff")

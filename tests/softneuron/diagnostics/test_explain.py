@@ -1,0 +1,106 @@
+"""`softneuron explain` runs any script and says what it made the device do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+import torch
+
+x = torch.ones(2, 3, device="neuron")
+for rows in range(1, 5):
+    torch.ones(rows, 3, device="neuron") @ x.t()
+
+@torch.compile(backend="neuron")
+def double(t):
+    return t * 2
+
+double(x)
+double(torch.ones(4, 3, device="neuron"))
+double(torch.ones(4, 7, device="neuron"))
+print("arguments", sys.argv[1:], torch.ones(3).to("neuron").sum().item())
+sys.exit(3)
+"""
+
+
+def explain(folder: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "-c", "from softneuron.cli import main; main()", "explain", *options]
+    return subprocess.run(
+        [*command, str(folder / "script.py"), "--epochs", "2"],
+        env=os.environ | {"NEURON_COMPILER_OPT_LEVEL": "-O0"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=folder,
+    )
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], dict]:
+    folder = tmp_path_factory.mktemp("explain")
+    done = explain(folder, SCRIPT, "--json", str(folder / "report.json"))
+    assert (folder / "report.json").exists(), done.stderr
+    return done, json.loads((folder / "report.json").read_text())
+
+
+def test_the_script_runs_with_its_arguments_and_its_exit_status(explained):
+    done, _ = explained
+    assert done.returncode == 3
+    assert "arguments ['--epochs', '2'] 3.0" in done.stdout
+
+
+def test_graphs_and_recompiles_with_the_guard_that_failed(explained):
+    done, report = explained
+    assert [graph["shapes"] for graph in report["graphs"]] == [
+        ["float32[2, 3]"],
+        ["float32[4, 3]"],
+        ["float32[4, 7]"],
+    ]
+    assert [recompile["function"] for recompile in report["recompiles"]] == ["double", "double"]
+    assert "size mismatch at index 0. expected 2, actual 4" in report["recompiles"][0]["guard"]
+    assert "script.py:9" in report["recompiles"][0]["place"]
+    assert "recompiles         2" in done.stdout
+
+
+def test_the_line_that_makes_operator_shapes_grow_is_named(explained):
+    _, report = explained
+    most = report["lines"][0]
+    assert most["place"].endswith("script.py:7")
+    assert most["source"] == 'torch.ones(rows, 3, device="neuron") @ x.t()'
+    # Four shapes of fill and four of the product.
+    assert most["pairs"] == 8 - 1  # the first fill, of 2 x 3, was seen at line 5
+
+
+def test_traffic_and_memory_are_counted(explained):
+    _, report = explained
+    assert (report["traffic"]["to_core_copies"], report["traffic"]["to_core_bytes"]) == (1, 12)
+    assert report["traffic"]["to_host_copies"] == 1
+    assert report["peak_bytes_per_core"][0] > 0
+    assert report["peak_bytes_per_core"][1:] == [0, 0, 0]
+
+
+def test_hints_name_the_line_to_write(explained):
+    done, report = explained
+    assert any("dataloader_drop_last=True" in hint for hint in report["hints"])
+    assert "hint " in done.stdout
+
+
+def test_a_missing_script_is_one_sentence(tmp_path: Path):
+    command = [sys.executable, "-c", "from softneuron.cli import main; main()", "explain", "nothing.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "softneuron: there is no script nothing.py.\n")
+
+
+def test_a_script_that_raises_keeps_its_own_trace_and_is_explained(tmp_path: Path):
+    done = explain(tmp_path, "import torch\ntorch.ones(2, device='neuron')\nraise ValueError('mine')")
+    assert done.returncode == 1
+    assert "ValueError: mine" in done.stderr
+    assert "softneuron explain" in done.stdout
