@@ -155,7 +155,7 @@ def _graph_breaks() -> dict[str, int]:
 
 HINTS = {
     "static_cache": 'generate() made new shapes at every token: pass cache_implementation="static".',
-    "inputs_on_cpu": "generate() was given inputs on the device, and its sequence grows: leave them on the CPU.",
+    "inputs_on_cpu": "generate() got inputs on the device, where its sequence grows: leave them on the CPU.",
     "pad": 'A sequence length changed and the graph was compiled again: pad with padding="max_length".',
     "drop_last": "A batch size changed and the graph was compiled again: set dataloader_drop_last=True.",
     "max_cache_len": "The cache's length changed: fix it with cache_config={'max_cache_len': N}.",
