@@ -228,7 +228,10 @@ def _read_json(path: Path, model_id: str, revision: str | None) -> dict[str, Any
         config = error
     if not isinstance(config, dict):
         raise NotTestable(
-            "invalid_config", f"the config.json of {model_id} is no JSON object.", model_id=model_id, revision=revision
+            "invalid_config",
+            f"the config.json of {model_id} is no JSON object.",
+            model_id=model_id,
+            revision=revision,
         )
     return config
 

@@ -64,7 +64,10 @@ def auto_class_of(config: Mapping[str, Any]) -> str | None:
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     )
 
-    tables = {CAUSAL: MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, IMAGE_TEXT: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    tables = {
+        CAUSAL: MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        IMAGE_TEXT: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    }
     model_type = config.get("model_type")
     saved = config.get("architectures") or []
     holding = [name for name, table in tables.items() if model_type in table]
@@ -132,6 +135,12 @@ def blueprint_of(model: nn.Module, dtype: str, tokens: int) -> Blueprint:
     )
 
 
+def split_kind(model: Any) -> str | None:
+    """Give the kind of parallelism that Transformers has a plan for: `tp`, `ep` or None."""
+    split, _ = _split_layout(model, dict(model.named_parameters()))
+    return None if split is None else split.kind
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Keep Transformers' and PyTorch's warnings about a configuration from the person who asked for a plan."""
@@ -172,7 +181,9 @@ def _check_numbers(config: Mapping[str, Any], within: str = "") -> None:
 
 def _matrices(parameters: Mapping[str, nn.Parameter]) -> list[nn.Parameter]:
     return [
-        each for name, each in parameters.items() if each.ndim >= 2 and "embed" not in name and "head" not in name
+        each
+        for name, each in parameters.items()
+        if each.ndim >= 2 and "embed" not in name and "head" not in name
     ]
 
 

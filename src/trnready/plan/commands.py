@@ -30,12 +30,8 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option(help="EC2 instance to plan for; by default the smallest trn2 that will do."),
         ] = None,
-        max_cores: Annotated[
-            int, typer.Option(min=1, help="Most NeuronCores to use.")
-        ] = trainium.MOST_CORES,
-        cores: Annotated[
-            int | None, typer.Option(help="Ask about this number of NeuronCores alone.")
-        ] = None,
+        max_cores: Annotated[int, typer.Option(min=1, help="Most NeuronCores to use.")] = trainium.MOST_CORES,
+        cores: Annotated[int | None, typer.Option(help="Ask about this number of NeuronCores alone.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
         hub: Annotated[
             bool, typer.Option("--hub", help="Ask the Hub even for a model that trnready carries.")
@@ -102,7 +98,8 @@ def show(plan: Plan, console: Console) -> None:
     console.print(_sizes(plan))
     console.print(
         Text(
-            f"Cache for {TEST_TOKENS} tokens, one sequence. Activations are an allowance; weights decide.", "dim"
+            f"Cache for {TEST_TOKENS} tokens, one sequence. Activations are an allowance; weights decide.",
+            "dim",
         )
     )
 

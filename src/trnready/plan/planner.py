@@ -140,9 +140,7 @@ def _size(blueprint: Blueprint, layout: Layout, cores: int, where: Machine, toke
             f"its weights need {in_words(weights)} on each core, which has {in_words(where.bytes_per_core)}"
         )
     total = weights + cache + activations
-    return Size(
-        cores, weights, cache, activations, legal, holds, total <= where.bytes_per_core, tuple(why)
-    )
+    return Size(cores, weights, cache, activations, legal, holds, total <= where.bytes_per_core, tuple(why))
 
 
 def activation_allowance(blueprint: Blueprint, tokens: int) -> int:

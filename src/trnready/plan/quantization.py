@@ -21,9 +21,7 @@ def refusal(config: Mapping[str, Any]) -> str | None:
         if "quantization_config" in table and table["quantization_config"] is not None:
             method = _method(config)
             if method is None:
-                return (
-                    "it is quantized, and its quantization_config names no quant_method to undo that with"
-                )
+                return "it is quantized, and its quantization_config names no quant_method to undo that with"
             if method not in DEQUANTIZED:
                 return f"it is quantized with {method}, which needs a package or device that is not here"
         quantization = table.get("quantization")

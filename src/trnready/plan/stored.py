@@ -56,7 +56,9 @@ def differences(tensors: Mapping[str, Stored], drawn: Blueprint, *, dequantized:
         )
     if core != drawn.parameters:
         more = core - drawn.parameters
-        notes.append(f"The files hold {abs(more):,} elements {'more' if more > 0 else 'fewer'} than are built.")
+        notes.append(
+            f"The files hold {abs(more):,} elements {'more' if more > 0 else 'fewer'} than are built."
+        )
     return notes
 
 
