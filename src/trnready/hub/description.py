@@ -1,5 +1,6 @@
-"""What can be known of a model without its weights: config.json and the headers of its safetensors files, from
-a folder, from the Hub, or from the configurations that trnready carries. `trnready.plan` is made from it."""
+"""What can be known of a model without its weights: config.json and the headers of its safetensors files,
+from a folder, from the Hub, or from the configurations that trnready carries. `trnready.plan` is made from
+it."""
 
 from __future__ import annotations
 
@@ -195,7 +196,7 @@ def _folder_tensors(folder: Path, model_id: str) -> dict[str, Stored] | None:
 def _hub_tensors(model_id: str, revision: str | None) -> dict[str, Stored] | None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
     try:
@@ -237,7 +238,8 @@ def _read_json(path: Path, model_id: str, revision: str | None) -> dict[str, Any
 
 
 def _refuse_other_weights(model_id: str, revision: str | None, names: list[str]) -> None:
-    """Raise `NotTestable` when the weights that are there are of kinds that Transformers does not load here."""
+    """Raise `NotTestable` when the weights that are there are of kinds that Transformers does not load
+    here."""
     kinds = {OTHER_WEIGHTS[suffix] for name in names if (suffix := Path(name).suffix) in OTHER_WEIGHTS}
     if kinds and not any(name.endswith(".safetensors") for name in names):
         raise NotTestable(

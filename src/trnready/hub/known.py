@@ -15,8 +15,8 @@ FILE = "known_models.json"
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A carried model. `parameters` is the count of what Transformers builds, each tied one once; `stored` the
-    Hub's count for the files, None where it is not known, and `why_stored` says why the two differ."""
+    """A carried model. `parameters` is the count of what Transformers builds, each tied one once; `stored`
+    the Hub's count for the files, None where it is not known, and `why_stored` says why the two differ."""
 
     model_id: str
     auto_class: str

@@ -1,5 +1,6 @@
 """A model drawn on the meta device, without weights: its parameters and buffers, how Transformers' own
-tensor-parallel and expert-parallel plans split them, and what its cache keeps. `trnready.plan.read` calls it."""
+tensor-parallel and expert-parallel plans split them, and what its cache keeps. `trnready.plan.read` calls
+it."""
 
 from __future__ import annotations
 
@@ -106,9 +107,12 @@ def build(config: Any, auto_class: str, dtype: str) -> nn.Module:
 
     try:
         with quiet(), torch.device("meta"):
-            return getattr(transformers, auto_class).from_config(config, dtype=getattr(torch, dtype))
+            model: nn.Module = getattr(transformers, auto_class).from_config(
+                config, dtype=getattr(torch, dtype)
+            )
     except Exception as error:
         raise InvalidConfiguration(f"no model can be built from it ({first_line(error)})") from error
+    return model
 
 
 def blueprint_of(model: nn.Module, dtype: str, tokens: int) -> Blueprint:
@@ -143,7 +147,8 @@ def split_kind(model: Any) -> str | None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Transformers' and PyTorch's warnings about a configuration from the person who asked for a plan."""
+    """Keep Transformers' and PyTorch's warnings about a configuration from the person who asked for a
+    plan."""
     import warnings
 
     root = logging.getLogger("transformers")
@@ -243,7 +248,8 @@ def _ends(model: Any) -> set[str]:
 
 
 def _expanded(model: Any, sizes: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Give Transformers' tensor-parallel and expert-parallel plans, one entry for each parameter and module."""
+    """Give Transformers' tensor-parallel and expert-parallel plans, one entry for each parameter and
+    module."""
     from transformers.distributed import DistributedConfig
 
     tp_plan, ep_plan, _ = model._resolve_parallel_plans(DistributedConfig(**sizes))

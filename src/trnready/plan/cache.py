@@ -36,10 +36,11 @@ def _tensors(layer: Any) -> list[tuple[str, torch.Tensor]]:
     """Give the tensors that a layer of a cache keeps, counters left out."""
     found = []
     for name, value in vars(layer).items():
-        if isinstance(value, dict):
-            values = list(value.values())
-        else:
-            values = value if isinstance(value, list | tuple) else [value]
+        values: Any = value.values() if isinstance(value, dict) else value
+        if isinstance(value, torch.Tensor):
+            values = [value]
+        elif not isinstance(value, dict | list | tuple):
+            continue
         found += [(name, each) for each in values if isinstance(each, torch.Tensor) and each.ndim > 1]
     return found
 
@@ -71,7 +72,7 @@ def _skip_experts(model: nn.Module) -> list[nn.Module]:
     """Which expert a token goes to depends on values, which there are none of; the cache does not."""
     experts: list[nn.Module] = [each for each in model.modules() if type(each).__name__.endswith("Experts")]
     for module in experts:
-        module.forward = _same  # type: ignore[assignment]
+        module.forward = _same
     return experts
 
 

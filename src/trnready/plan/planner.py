@@ -179,7 +179,8 @@ def _refusal(
         stuck = next(each for each in sizes if each.holds_weights)
         return (
             "no_parallel_plan",
-            f"{stuck.cores} cores would hold its weights, but {stuck.why_not[0]}, and no other count will do.",
+            f"{stuck.cores} cores would hold its weights, but {stuck.why_not[0]}, and no other count "
+            "will do.",
         )
     limit = f"a test's {most.cores}" if most.cores == MOST_CORES else f"the {most.cores} allowed here"
     if needed is not None:

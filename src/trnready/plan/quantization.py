@@ -1,5 +1,6 @@
-"""What a checkpoint's quantization means for a run: Transformers dequantizes FP8 and MXFP4 where no kernel for
-them is there, so that the executed type counts; every other kind is refused. `trnready.plan.read` asks."""
+"""What a checkpoint's quantization means for a run: Transformers dequantizes FP8 and MXFP4 where no kernel
+for them is there, so that the executed type counts; every other kind is refused. `trnready.plan.read`
+asks."""
 
 from __future__ import annotations
 

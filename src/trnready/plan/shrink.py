@@ -1,5 +1,6 @@
-"""Cuts a configuration down to a twin's: every layer type, head grouping, expert, window and special attribute
-kept, widths and counts cut alike wherever they were alike. `trnready.plan.twin` builds what comes out."""
+"""Cuts a configuration down to a twin's: every layer type, head grouping, expert, window and special
+attribute kept, widths and counts cut alike wherever they were alike. `trnready.plan.twin` builds what
+comes out."""
 
 from __future__ import annotations
 
@@ -211,7 +212,8 @@ def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int]
 
 
 def _cut_heads(config: dict[str, Any], widths: _Widths, put: Any) -> None:
-    """Heads and KV heads in their proportion, heads of one size, the hidden width in its proportion to both."""
+    """Heads and KV heads in their proportion, heads of one size, the hidden width in its proportion to
+    both."""
     hidden, heads = _first(config, _HIDDEN), _first(config, _HEADS)
     if heads is None:
         if hidden is not None:

@@ -24,7 +24,8 @@ class Contradiction(ValueError):
 
 
 def differences(tensors: Mapping[str, Stored], drawn: Blueprint, *, dequantized: bool) -> list[str]:
-    """Give sentences that say what the files hold more or less than the built model. Raises `Contradiction`."""
+    """Give sentences that say what the files hold more or less than the built model. Raises
+    `Contradiction`."""
     kinds = {"stored copies of tied weights": 0, "quantization scales": 0, "buffers": 0, "layers of MTP": 0}
     core = 0
     shapes = {piece.name: piece.shape for piece in drawn.plain.pieces}
@@ -63,4 +64,4 @@ def differences(tensors: Mapping[str, Stored], drawn: Blueprint, *, dequantized:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(str(each) for each in shape) or "()"
+    return " x ".join(str(each) for each in shape) or "()"

@@ -1,5 +1,6 @@
 """The Trainium machines that a plan may name: how many NeuronCores, how large, and which counts are allowed.
-`trnready.plan.planner` decides with it; the numbers are those of AWS's hardware pages and runtime messages."""
+`trnready.plan.planner` decides with it; the numbers are those of AWS's hardware pages and runtime
+messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Runs a twin on one core of the neuron device and judges it by the rule that real checkpoints are judged by.
-`trnready predict` calls it in a process of its own, the sweep's workers call it for one twin after another."""
+`trnready predict` calls it in a process of its own, the sweep's workers call it for one twin after
+another."""
 
 from __future__ import annotations
 
@@ -33,8 +34,9 @@ _SHOWN = 400
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a twin's run ended: the first four as in a row of the dataset; `inputs` says what it was fed besides
-    token ids. `sensitivity` is None when it could not be measured; `sensitivity_error` then says why."""
+    """How a twin's run ended: the first four as in a row of the dataset; `inputs` says what it was fed
+    besides token ids. `sensitivity` is None when it could not be measured; `sensitivity_error` then says
+    why."""
 
     result: str
     reason: str
@@ -201,13 +203,14 @@ def _generate(
 
 def _on_device(twin: Twin, extra: dict[str, Any]) -> Report:
     torch._dynamo.reset()
-    counters = sys.modules["torch._dynamo.utils"].counters  # type: ignore[attr-defined]
+    counters = sys.modules["torch._dynamo.utils"].counters
     counters.clear()
     neuron = importlib.import_module("torch_neuronx")
     neuron.reset_dynamo_metrics()
     neuron.clear_op_tracking()
-    for core in range(torch.neuron.device_count()):
-        torch.neuron.reset_peak_memory_stats(core)
+    cores: Any = torch.get_device_module("neuron")
+    for core in range(cores.device_count()):
+        cores.reset_peak_memory_stats(core)
     start = time.perf_counter()
     with _stage("load"):
         model: Any = _prepared(twin, DTYPE).to("neuron")
@@ -240,11 +243,9 @@ def _on_device(twin: Twin, extra: dict[str, Any]) -> Report:
         "graphs": _graphs(neuron),
         "graph_breaks": dict(counters["graph_break"]),
         "fallback_ops": _ask(lambda: list(neuron.get_fallback_ops())),
-        "instance": _ask(lambda: str(torch.neuron.get_device_properties(0).instance)),
+        "instance": _ask(lambda: str(cores.get_device_properties(0).instance)),
         "peak_bytes": _ask(
-            lambda: [
-                int(torch.neuron.max_memory_allocated(core)) for core in range(torch.neuron.device_count())
-            ]
+            lambda: [int(cores.max_memory_allocated(core)) for core in range(cores.device_count())]
         ),
         "versions": versions(),
     }
@@ -259,7 +260,8 @@ def versions() -> dict[str, str]:
 
 
 def _graphs(neuron: Any) -> list[dict[str, Any]] | None:
-    return _ask(lambda: [dict(each) for each in neuron.get_dynamo_metrics()])
+    found: list[dict[str, Any]] | None = _ask(lambda: [dict(each) for each in neuron.get_dynamo_metrics()])
+    return found
 
 
 def _ask(question: Callable[[], Any]) -> Any:

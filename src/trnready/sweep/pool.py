@@ -1,5 +1,5 @@
-"""Worker processes side by side: each takes one architecture at a time; one that hangs or dies is replaced, and
-what it ran is recorded as a time-out or a crash. `trnready sweep` drives it."""
+"""Worker processes side by side: each takes one architecture at a time; one that hangs or dies is
+replaced, and what it ran is recorded as a time-out or a crash. `trnready sweep` drives it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run: `workers` processes, `level` of the compiler (`-O0`, `-O1`), seconds that one twin may take,
-    and the file that the workers' own output goes to."""
+    """How to run: `workers` processes, `level` of the compiler (`-O0`, `-O1`), seconds that one twin may
+    take, and the file that the workers' own output goes to."""
 
     workers: int
     level: str

@@ -1,5 +1,6 @@
 """A worker process: takes the name of an architecture per line on its standard input, runs the twin, answers
-with one line. `trnready.sweep.pool` starts it as `python -m trnready.sweep.worker`, and ends it when it hangs."""
+with one line. `trnready.sweep.pool` starts it as `python -m trnready.sweep.worker`, and ends it when it
+hangs."""
 
 from __future__ import annotations
 
