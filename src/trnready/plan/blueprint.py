@@ -54,7 +54,7 @@ class Blueprint:
     hidden_size: int
     widest: int
     vocabulary: int
-    names: frozenset[str]
+    buffers: frozenset[str]
 
 
 def auto_class_of(config: Mapping[str, Any]) -> str | None:
@@ -135,7 +135,7 @@ def blueprint_of(model: nn.Module, dtype: str, tokens: int) -> Blueprint:
         hidden_size=int(getattr(text, "hidden_size", 0) or 0),
         widest=max((max(each.shape[-2:], default=0) for each in _matrices(parameters)), default=0),
         vocabulary=int(getattr(text, "vocab_size", 0) or 0),
-        names=frozenset(everything | {name for name, _ in model.named_buffers()}),
+        buffers=frozenset(name for name, _ in model.named_buffers()),
     )
 
 

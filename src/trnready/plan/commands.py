@@ -1,4 +1,4 @@
-"""The command `trnready plan`: how many cores, split how, and would it run at all."""
+"""The commands `trnready plan` and `trnready predict`: how many cores, split how, and would it run at all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from trnready.hub.checkpoint import NotTestable
 from trnready.hub.description import describe
 from trnready.plan import trainium
 from trnready.plan.planner import TEST_TOKENS, Plan, Size
+from trnready.plan.predict import Prediction, predict
+from trnready.plan.read import auto_class_of
 from trnready.plan.read import plan as make_plan
 from trnready.results.units import size as in_words
 
 SKIPPED = 2
+EXIT_STATUS = {"PASS": 0, "FAIL": 1, "SKIPPED": SKIPPED}
+COLOURS = {"PASS": "bold green", "FAIL": "bold red", "SKIPPED": "bold yellow"}
 
 
 def register(app: typer.Typer) -> None:
@@ -59,6 +63,73 @@ def register(app: typer.Typer) -> None:
         else:
             show(found, Console())
         raise typer.Exit(0 if found.cores is not None else SKIPPED)
+
+    @app.command("predict")
+    def predict_command(
+        model: Annotated[str, typer.Argument(help="A checkpoint's folder, or a model's id on the Hub.")],
+        instance: Annotated[str | None, typer.Option(help="EC2 instance to plan for.")] = None,
+        level: Annotated[
+            int, typer.Option("-O", min=0, max=1, help="0 runs graphs as they are, 1 compiles them.")
+        ] = 1,
+        timeout: Annotated[float, typer.Option(min=1, help="Seconds that the twin may take.")] = 600.0,
+        as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+        hub: Annotated[
+            bool, typer.Option("--hub", help="Ask the Hub even for a model that trnready carries.")
+        ] = False,
+    ) -> None:
+        """Predict how a test of a model would end, without its weights: its plan, and a twin that really
+        runs.
+
+        A twin has the model's architecture, shrunk, with random weights. It runs on one core of the neuron
+        device and is judged as a real model is.
+
+        Exit status: 0 PASS, 1 FAIL, 2 SKIPPED or nothing is known of it.
+
+        Example: trnready predict Qwen/Qwen3-0.6B -O0
+        """
+        try:
+            described = describe(model, ask_hub=hub)
+            plan = make_plan(described, trainium.machine(instance, trainium.MOST_CORES))
+            auto_class = auto_class_of(described)
+        except NotTestable as refusal:
+            _show_refusal(refusal, as_json=as_json)
+            raise typer.Exit(SKIPPED) from None
+        typer.echo("predict: running the twin …", err=True)
+        found = predict(described, plan, auto_class, f"-O{level}", timeout)
+        if as_json:
+            typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
+        else:
+            show_prediction(found, Console())
+        raise typer.Exit(EXIT_STATUS[found.result])
+
+
+def show_prediction(found: Prediction, console: Console) -> None:
+    """Print a prediction for people."""
+    console.print(
+        Text.assemble(
+            (found.model_id, "bold"),
+            ": predicted ",
+            (found.result, COLOURS[found.result]),
+            f" {found.reason}, from its configuration and a twin, not from its weights.",
+        )
+    )
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("plan", found.from_plan)
+    table.add_row("twin", found.from_twin)
+    twin = found.twin
+    if twin is not None:
+        if twin.kept:
+            table.add_row("kept", "; ".join(twin.kept))
+        if twin.cut:
+            cut = ", ".join(f"{name} {old} to {new}" for name, (old, new) in sorted(twin.cut.items()))
+            table.add_row("cut", cut)
+        if twin.parts:
+            least = "unknown" if twin.least_part is None else f"{float(twin.least_part):.3g}"
+            table.add_row("sensitivity", f"{twin.parts} parts set to zero in turn; least score {least}")
+        table.add_row("warnings", ", ".join(twin.warnings) or "none")
+    console.print(table)
 
 
 def _show_refusal(refusal: NotTestable, *, as_json: bool) -> None:

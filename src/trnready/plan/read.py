@@ -57,7 +57,7 @@ def executed_dtype(config: Any) -> str:
 def _plan(model: Description, where: Machine, dtype: str | None) -> Plan:
     from trnready.plan import blueprint
 
-    auto_class = model.auto_class or _auto_class(model)
+    auto_class = auto_class_of(model)
     unsupported = quantization.refusal(model.config)
     if unsupported is not None:
         raise _refused(model, "unsupported_quantization", unsupported)
@@ -78,7 +78,10 @@ def _plan(model: Description, where: Machine, dtype: str | None) -> Plan:
     return decide(drawn, subject, where)
 
 
-def _auto_class(model: Description) -> str:
+def auto_class_of(model: Description) -> str:
+    """Give the Auto class that loads a model. Raises `NotTestable` when there is none."""
+    if model.auto_class is not None:
+        return model.auto_class
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
     from trnready.plan import blueprint

@@ -37,7 +37,7 @@ def differences(tensors: Mapping[str, Stored], drawn: Blueprint, *, dequantized:
             kinds["stored copies of tied weights"] += elements
         elif _SCALE.search(name):
             kinds["quantization scales"] += elements
-        elif _BUFFER.search(name) and name not in shapes:
+        elif name in drawn.buffers or (_BUFFER.search(name) and name not in shapes):
             kinds["buffers"] += elements
         elif _MTP.search(name) or (layer is not None and last >= 0 and int(layer[1]) > last):
             kinds["layers of MTP"] += elements

@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from trnready.errors import TrnreadyError
+from trnready.plan import twin_row
+from trnready.plan.architectures import TASKS, Architecture, architectures
+from trnready.plan.twin_row import TwinRow
 from trnready.results.units import seconds as in_words
-from trnready.sweep import twin_row
-from trnready.sweep.architectures import TASKS, Architecture, architectures
 from trnready.sweep.pool import Progress, Settings, run_all
-from trnready.sweep.twin_row import TwinRow
 
 INTERRUPTED = 130
 COLOURS = {"PASS": "green", "FAIL": "red", "SKIPPED": "yellow"}

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from trnready.sweep.architectures import Architecture
-from trnready.sweep.twin_row import BadRecord, TwinRow
-from trnready.sweep.worker import LEVEL
+from trnready.plan.architectures import Architecture
+from trnready.plan.twin_row import BadRecord, TwinRow
+from trnready.plan.twin_worker import LEVEL
 
 RUNS_PER_WORKER = 25
 """A worker is replaced after so many twins, so that nothing can gather in it."""
@@ -116,7 +116,7 @@ class _Worker:
         settings.log.parent.mkdir(parents=True, exist_ok=True)
         with settings.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trnready.sweep.worker"],
+                [sys.executable, "-m", "trnready.plan.twin_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,6 +1,6 @@
 """A worker process: takes the name of an architecture per line on its standard input, runs the twin, answers
-with one line. `trnready.sweep.pool` starts it as `python -m trnready.sweep.worker`, and ends it when it
-hangs."""
+with one line; or, given a folder, runs the one twin it describes. `trnready.sweep.pool` starts it as
+`python -m trnready.plan.twin_worker`, and ends it when it hangs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from trnready.sweep.architectures import Architecture
-from trnready.sweep.twin_row import TwinRow
+from trnready.plan.architectures import AUTO_CLASSES, Architecture
+from trnready.plan.twin_row import TwinRow
+
+if TYPE_CHECKING:
+    from trnready.plan.twin import Twin
 
 LEVEL = "NEURON_COMPILER_OPT_LEVEL"
 
@@ -33,20 +38,41 @@ def main() -> None:
         gc.collect()
 
 
+def answer_once(folder: Path) -> None:
+    """Run the twin of the model that `request.json` in the folder describes; leave its row in `row.json`."""
+    from trnready.plan import twin
+
+    request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    auto_class, config = request["auto_class"], request["config"]
+    task = next(name for name, each in AUTO_CLASSES.items() if each == auto_class)
+    row = _row(str(config["model_type"]), task, lambda: twin.of_config(config, auto_class))
+    (folder / "row.json").write_text(row.to_line(), encoding="utf-8")
+
+
 def run_architecture(architecture: Architecture) -> TwinRow:
     """Make the twin of an architecture, run it and give its row."""
+    from trnready.plan import twin
+
+    return _row(
+        architecture.model_type,
+        architecture.task,
+        lambda: twin.of_model_type(architecture.model_type, architecture.auto_class),
+    )
+
+
+def _row(model_type: str, task: str, make: Callable[[], Twin]) -> TwinRow:
     from trnready.plan import twin, twin_run
     from trnready.plan.blueprint import InvalidConfiguration
 
     start = time.perf_counter()
     common: dict[str, Any] = {
-        "model_type": architecture.model_type,
-        "task": architecture.task,
+        "model_type": model_type,
+        "task": task,
         "level": os.environ.get(LEVEL, "") or "-O1",
         "versions": twin_run.versions(),
     }
     try:
-        made = twin.of_model_type(architecture.model_type, architecture.auto_class)
+        made = make()
     except InvalidConfiguration as error:
         seconds = round(time.perf_counter() - start, 1)
         return TwinRow(
@@ -84,4 +110,7 @@ def _is_number(change: tuple[Any, Any]) -> bool:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        answer_once(Path(sys.argv[1]))
+    else:
+        main()

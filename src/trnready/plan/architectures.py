@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from trnready.plan.read import without_device
 
-TASKS = ("text-generation", "image-text-to-text")
+AUTO_CLASSES = {
+    "text-generation": "AutoModelForCausalLM",
+    "image-text-to-text": "AutoModelForImageTextToText",
+}
+"""The class that loads a model for a task."""
+
+TASKS = tuple(AUTO_CLASSES)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,13 +33,8 @@ def architectures(tasks: tuple[str, ...] = TASKS) -> tuple[Architecture, ...]:
             MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
         )
     tables = {
-        "text-generation": ("AutoModelForCausalLM", MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-        "image-text-to-text": ("AutoModelForImageTextToText", MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES),
+        "text-generation": MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "image-text-to-text": MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     }
-    return tuple(
-        sorted(
-            Architecture(model_type, task, tables[task][0])
-            for task in tasks
-            for model_type in tables[task][1]
-        )
-    )
+    found = [Architecture(name, task, AUTO_CLASSES[task]) for task in tasks for name in tables[task]]
+    return tuple(sorted(found))
