@@ -12,8 +12,8 @@ from typing import Any
 from trnready.plan.peculiar import PECULIAR
 
 HEAD_DIM = 16
-WINDOW = 8
-"""Windows and chunks of a twin, well below a test's length so that they matter."""
+WINDOW = 128
+"""Windows and chunks of a twin: as in real models, longer than a test, which they therefore never fill."""
 POSITIONS = 256
 VOCABULARY = 320
 EXPERTS = 4
