@@ -110,7 +110,11 @@ class Mover:
             if self.device == "cpu":
                 moved = moved.clone()
         else:
-            plain = tensor.detach().resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
+            plain = (
+                tensor.detach().resolve_conj().resolve_neg()
+                if tensor.is_conj() or tensor.is_neg()
+                else tensor
+            )
             storage = plain.detach().untyped_storage()
             key = storage.data_ptr() or id(storage)
             if key not in self._storages:
@@ -314,7 +318,9 @@ class _Sample:
     def fail(self, phase: str, why: str) -> None:
         self.outcome.failures.append(f"{phase} {self.index}: {why}")
 
-    def judge(self, phase: str, host: Attempt, device: Attempt, inputs: tuple[Any, Any] | None = None) -> bool:
+    def judge(
+        self, phase: str, host: Attempt, device: Attempt, inputs: tuple[Any, Any] | None = None
+    ) -> bool:
         """Count the sample under `phase`; whether it ran and was equal."""
         if host.error is not None:
             _note_words(f"{phase} {self.index}", host, device, self.outcome)

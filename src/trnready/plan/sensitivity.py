@@ -94,9 +94,21 @@ def _logits(
         decoder = torch.tensor([[start, *tokens[:-1]]])
         inputs = {"input_ids": torch.tensor([list(prompt)]), "decoder_input_ids": decoder} | extra
     else:
-        inputs = {"input_ids": ids} | extra
+        inputs = {"input_ids": ids} | {name: _longer(each, ids, prompt) for name, each in extra.items()}
+    dtype = next(model.parameters()).dtype
+    inputs = {
+        name: each.to(dtype) if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+        for name, each in inputs.items()
+    }
     with torch.no_grad():
         return model(**inputs, use_cache=False).logits[0, -steps:].float().numpy()
+
+
+def _longer(value: Any, ids: torch.Tensor, prompt: Sequence[int]) -> Any:
+    """Marks of the prompt's tokens are 0 for those that follow."""
+    if not isinstance(value, torch.Tensor) or value.shape != (1, len(prompt)):
+        return value
+    return torch.nn.functional.pad(value, (0, ids.shape[1] - len(prompt)))
 
 
 def _parts(model: nn.Module, ran: set[int]) -> Iterator[tuple[str, list[torch.Tensor]]]:

@@ -89,6 +89,9 @@ def shrink(config: Mapping[str, Any]) -> tuple[dict[str, Any], Cut]:
         if isinstance(config[name], Mapping) and _is_model(config[name]):
             shrunk[name] = _part(config[name], f"{name}.", widths, cut)
     shrunk = _part(shrunk, "", widths, cut)
+    text, vision = shrunk.get("text_config"), shrunk.get("vision_config")
+    if isinstance(text, Mapping) and isinstance(vision, Mapping) and "out_hidden_size" in vision:
+        shrunk["vision_config"] = dict(vision) | {"out_hidden_size": text.get("hidden_size")}
     return _with_peculiarities(shrunk), cut
 
 
@@ -258,11 +261,13 @@ def _cut_numbers(config: dict[str, Any], widths: _Widths, put: Any) -> None:
     new_hidden = hidden[1] if hidden else 64
     rope_dim = config.get("qk_rope_head_dim")
     rope_dim = rope_dim if isinstance(rope_dim, int) and rope_dim > 0 else None
+    plain_dim = config.get("qk_nope_head_dim")
     for name, value in list(config.items()):
         if isinstance(value, bool) or not isinstance(value, int) or name in _HIDDEN:
             continue
         if name == "head_dim" and rope_dim is not None:
-            put(name, HEAD_DIM // 2 * max(value // rope_dim, 1))
+            both = isinstance(plain_dim, int) and value == plain_dim + rope_dim
+            put(name, HEAD_DIM // 2 * (3 if both else max(value // rope_dim, 1)))
         elif name == "qk_head_dim" and rope_dim is not None:
             put(name, HEAD_DIM + HEAD_DIM // 2)
         elif _HEAD_DIM.match(name):
@@ -292,6 +297,8 @@ def _cut_numbers(config: dict[str, Any], widths: _Widths, put: Any) -> None:
         elif _POSITIONS.match(name):
             if value > POSITIONS:
                 put(name, POSITIONS)
+        elif name == "image_size" and isinstance(config.get("patch_size"), int):
+            put(name, min(value, 4 * config["patch_size"]))
         elif _KEEP.search(name):
             continue
         elif _INNER.search(name):

@@ -4,13 +4,13 @@ another."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
@@ -22,9 +22,10 @@ from transformers import GenerationConfig, LogitsProcessor
 from trnready.plan.blueprint import InvalidConfiguration, quiet
 from trnready.plan.sensitivity import Sensitivity, measure
 from trnready.plan.twin import Twin
-from trnready.plan.twin_inputs import extra_inputs
+from trnready.plan.twin_inputs import with_image
 from trnready.run.failure import FINDERS
 from trnready.run.report import BadReport, Report, from_facts
+from trnready.run.stack import DeviceKind
 from trnready.script.task import NEW_TOKENS
 from trnready.verdict import rule
 
@@ -95,18 +96,13 @@ def run(twin: Twin) -> Outcome:
         "model_class": type(same).__name__,
         "parameters": sum(each.numel() for each in same.parameters()),
     }
-    try:
-        with _stage("load"):
-            extra = extra_inputs(same)
-            about["inputs"] = tuple(extra)
-    except _Failed as failed:
-        return _outcome_of(failed, "SKIPPED", "reference_failed", about)
     # The CPU first: what it cannot run says nothing about the device.
     try:
         with _stage("run"):
-            tokens = _generate(same, twin.prompt, extra, _Steps())[1]
+            twin, extra, tokens = _fed(twin, same)
     except _Failed as failed:
         return _outcome_of(failed, "SKIPPED", "reference_failed", about)
+    about["inputs"] = tuple(extra)
     try:
         device = _on_device(twin, extra)
     except _Failed as failed:
@@ -138,11 +134,22 @@ def run(twin: Twin) -> Outcome:
     )
 
 
-def _kind(device: Report) -> rule.DeviceKind:
+def _fed(twin: Twin, same: nn.Module) -> tuple[Twin, dict[str, Any], list[int]]:
+    """Find what the CPU runs: with an image where one can be made, else with token ids alone. Gives the twin
+    with its prompt, the tensors besides it, and the tokens that came out."""
+    with contextlib.suppress(Exception):
+        inputs = with_image(same, twin.prompt)
+        shown = replace(twin, prompt=inputs.prompt)
+        tokens = _generate(same, shown.prompt, inputs.tensors, _Steps())[1]
+        return shown, inputs.tensors, tokens
+    return twin, {}, _generate(same, twin.prompt, {}, _Steps())[1]
+
+
+def _kind(device: Report) -> DeviceKind:
     return "software" if device.versions.get("torch_neuronx", "").startswith("soft-") else "hardware"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _stage(name: str) -> Iterator[None]:
     """Mark what fails inside with the stage it failed in."""
     try:
