@@ -11,8 +11,10 @@ import typer
 from trnready import check_command
 from trnready.errors import TrnreadyError
 from trnready.hub import commands as hub_commands
+from trnready.plan import commands as plan_commands
 from trnready.results import commands as results_commands
 from trnready.space import commands as space_commands
+from trnready.sweep import commands as sweep_commands
 
 app = typer.Typer(
     name="trnready",
@@ -42,8 +44,10 @@ def _options(
 # The commands of every part, one line each.
 check_command.register(app)
 hub_commands.register(app)
+plan_commands.register(app)
 results_commands.register(app)
 space_commands.register(app)
+sweep_commands.register(app)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 CPU = torch.device("cpu")
@@ -91,6 +91,12 @@ def _fake_on_cpu(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
         )
 
 
+def _copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A copy whose graph is its own and whose constants are shared: a constant is a real tensor on a core,
+    which cannot be copied deeply while tensors are being faked."""
+    return torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
+
+
 def _restate_devices(gm: torch.fx.GraphModule) -> None:
     for node in gm.graph.nodes:
         node.args = torch.fx.node.map_aggregate(node.args, _to_cpu)
@@ -98,9 +104,13 @@ def _restate_devices(gm: torch.fx.GraphModule) -> None:
         if node.op == "get_attr":
             constant = getattr(gm, node.target)
             if isinstance(constant, torch.Tensor) and constant.device.type == "neuron":
-                setattr(gm, node.target, constant.cpu())
+                with unset_fake_temporarily():
+                    setattr(gm, node.target, constant.cpu())
             elif isinstance(constant, torch.fx.GraphModule):
-                _restate_devices(constant)
+                inner = _copied(constant)
+                setattr(gm, node.target, inner)
+                _restate_devices(inner)
+                inner.recompile()
 
 
 def _split_outputs(gm: torch.fx.GraphModule, placeholders: Sequence[torch.fx.Node]) -> tuple[Output, ...]:
@@ -143,7 +153,7 @@ def lower(original: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Lowe
         names = ", ".join(f"neuron:{core}" for core in sorted(cores))
         raise SeveralCores(f"a compiled graph runs on one core, and this one has tensors on {names}")
     mode = detect_fake_mode(example_inputs) or FakeTensorMode()
-    gm = copy.deepcopy(original)
+    gm = _copied(original)
     placeholders = [node for node in gm.graph.nodes if node.op == "placeholder"]
     outputs = _split_outputs(gm, placeholders)
 

@@ -83,6 +83,14 @@ def read(folder: Path) -> Report:
         raise BadReport(f"the report of run.py lacks {error.args[0]!r}.") from error
 
 
+def from_facts(facts: dict[str, Any], logits: Logits) -> Report:
+    """Check a report that never was a file: the facts as `report.json` holds them. Raises `BadReport`."""
+    try:
+        return _report(facts, logits)
+    except KeyError as error:
+        raise BadReport(f"the report lacks {error.args[0]!r}.") from error
+
+
 def _report(facts: dict[str, Any], logits: Logits) -> Report:
     seconds = facts["seconds"]
     if not isinstance(seconds, dict):

@@ -132,3 +132,15 @@ def test_the_model_name_names_the_graph(neff_cache: Path, fresh_dynamo):
     options = {"opt_level": "-O0", "model_name": "tiny"}
     torch.compile(lambda x: x + 1, backend="neuron", options=options)(torch.ones(1, device="neuron"))
     assert torch_neuronx.get_dynamo_metrics()[0]["graph_name"] == "tiny_inference"
+
+
+def test_a_tensor_made_inside_the_graph_is_a_constant_on_the_core(neff_cache: Path, fresh_dynamo):
+    def last_row(x: torch.Tensor) -> torch.Tensor:
+        return x[torch.tensor([-1], device=x.device)] * 2
+
+    x = torch.arange(6.0).reshape(3, 2).to("neuron")
+    compiled = torch.compile(last_row, backend="neuron", options={"opt_level": "-O0"})
+    with torch.no_grad():
+        result = compiled(x)
+    assert result.device.type == "neuron"
+    assert torch.equal(result.cpu(), torch.tensor([[8.0, 10.0]]))

@@ -1,0 +1,142 @@
+"""A twin: a model's architecture, shrunk, with random weights of a sane scale from a fixed seed. Built here;
+`trnready.plan.twin_run` runs it, `trnready predict` and `trnready sweep --architectures` ask for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from trnready.plan.blueprint import InvalidConfiguration, first_line, quiet
+from trnready.plan.shrink import Cut, shrink
+
+SEED = 7
+MATRIX_STD = 0.2
+"""Spreads a twin's logits well above its rounding noise; default initialisation gives one or two tokens."""
+BIAS_STD = 0.02
+MOST_PARAMETERS = 100_000_000
+PROMPT_TOKENS = 12
+_CALM = re.compile(r"A_log|(^|\.)D$|dt_|time_decay|time_faaaa|\.A$|e_score_correction")
+"""Parameters whose values mean rates, not weights: the class's own initialisation is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """A twin on the CPU in float32, the token ids to feed it, and what was cut from the original."""
+
+    model_type: str
+    auto_class: str
+    config: Any
+    cut: Cut
+    prompt: tuple[int, ...]
+
+    def build(self, dtype: str) -> nn.Module:
+        """Give the model on the CPU with its weights; every call gives the same. The weights are rounded to
+        `dtype` and the model computes in it."""
+        import transformers
+
+        torch.manual_seed(SEED)
+        with quiet():
+            model: nn.Module = getattr(transformers, self.auto_class).from_config(self.config)
+        _fill(model)
+        return model.to(getattr(torch, dtype)).eval()
+
+
+def of_model_type(model_type: str, auto_class: str) -> Twin:
+    """Make the twin of an architecture from its configuration class alone. Raises `InvalidConfiguration`."""
+    from transformers import CONFIG_MAPPING
+
+    try:
+        with quiet():
+            full = CONFIG_MAPPING[model_type]().to_dict()
+    except Exception as error:
+        raise InvalidConfiguration(
+            f"the configuration class alone makes no model ({first_line(error)})"
+        ) from error
+    return of_config(full | {"model_type": model_type}, auto_class)
+
+
+def of_config(config: Mapping[str, Any], auto_class: str) -> Twin:
+    """Make the twin of a model from its configuration. Raises `InvalidConfiguration`."""
+    import transformers
+    from transformers import CONFIG_MAPPING
+
+    model_type = str(config["model_type"])
+    try:
+        with quiet():
+            table, cut = shrink(CONFIG_MAPPING[model_type].from_dict(dict(config)).to_dict())
+            small = CONFIG_MAPPING[model_type].from_dict(table)
+            small.dtype = None
+            with torch.device("meta"):
+                model = getattr(transformers, auto_class).from_config(small)
+    except Exception as error:
+        raise InvalidConfiguration(f"no twin can be built ({first_line(error)})") from error
+    parameters = sum(each.numel() for each in model.parameters())
+    if parameters > MOST_PARAMETERS:
+        raise InvalidConfiguration(f"the twin still has {parameters:,} parameters")
+    vocabulary = int(getattr(small.get_text_config(decoder=True), "vocab_size", 0) or 256)
+    return Twin(model_type, auto_class, small, cut, prompt_ids(vocabulary))
+
+
+def prompt_ids(vocabulary: int) -> tuple[int, ...]:
+    """Give a twin's prompt: token ids away from both ends of the vocabulary, where special tokens are."""
+    generator = torch.Generator().manual_seed(SEED)
+    least, most = min(10, vocabulary // 4), max(vocabulary - 40, vocabulary // 2 + 1)
+    return tuple(torch.randint(least, most, (PROMPT_TOKENS,), generator=generator).tolist())
+
+
+def _fill(model: nn.Module) -> None:
+    """Give every matrix random values of one scale; vectors keep their class's, biases get small ones."""
+    generator = torch.Generator().manual_seed(SEED)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.is_floating_point() or _CALM.search(name):
+                continue
+            if parameter.ndim >= 2:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * MATRIX_STD)
+            elif name.endswith("bias"):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * BIAS_STD)
+
+
+def parallel_kind(twin: Twin) -> str | None:
+    """Give the kind of plan that Transformers has for the architecture: `tp`, `ep` or None."""
+    from trnready.plan import blueprint
+
+    try:
+        model = blueprint.build(twin.config, twin.auto_class, "bfloat16")
+        with quiet():
+            return blueprint.split_kind(model)
+    except Exception:
+        return None
+
+
+def kept(twin: Twin) -> list[str]:
+    """Give what of the original is still in the twin, in a few words each."""
+    text = twin.config.get_text_config(decoder=True)
+    told = []
+    layers = getattr(text, "layer_types", None)
+    if isinstance(layers, list):
+        told.append("layers: " + ", ".join(dict.fromkeys(str(each) for each in layers)))
+    heads, kv = (getattr(text, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
+    if isinstance(heads, int) and isinstance(kv, int):
+        told.append(f"{heads} heads on {kv} of keys and values")
+    for name, words in (
+        ("num_experts", "experts"),
+        ("n_routed_experts", "experts"),
+        ("num_local_experts", "experts"),
+        ("num_experts_per_tok", "experts per token"),
+        ("sliding_window", "tokens in the window"),
+        ("kv_lora_rank", "rank of compressed keys and values"),
+    ):
+        value = getattr(text, name, None)
+        if isinstance(value, int) and not isinstance(value, bool) and value:
+            told.append(f"{value} {words}")
+    if getattr(twin.config, "tie_word_embeddings", False):
+        told.append("tied head")
+    if twin.config.is_encoder_decoder:
+        told.append("encoder and decoder")
+    return told
