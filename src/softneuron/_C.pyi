@@ -1,6 +1,12 @@
+<<<<<<< HEAD
 from collections.abc import Callable, Sequence
+=======
+from collections.abc import Sequence
+from datetime import timedelta
+>>>>>>> 85d1764 (The process group neuron: collectives between cores over Gloo, one process per core)
 
 import torch
+import torch.distributed
 
 def install() -> None: ...
 def configure_cores(count: int, default_core: int) -> None: ...
@@ -27,3 +33,12 @@ class Neff:
     def run(
         self, inputs: Sequence[torch.Tensor], core: int, on_device: Sequence[bool], draws_random: bool
     ) -> list[torch.Tensor]: ...
+
+class ProcessGroupNeuron(torch.distributed.Backend):
+    def __init__(
+        self,
+        carrier: object,
+        store: object,
+        timeout: timedelta,
+        peers: Sequence[tuple[int, str, int]],
+    ) -> None: ...
