@@ -1,9 +1,5 @@
-<<<<<<< HEAD
 from collections.abc import Callable, Sequence
-=======
-from collections.abc import Sequence
 from datetime import timedelta
->>>>>>> 85d1764 (The process group neuron: collectives between cores over Gloo, one process per core)
 
 import torch
 import torch.distributed

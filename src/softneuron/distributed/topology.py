@@ -9,7 +9,7 @@ from softneuron.runtime.instances import CUSTOM, Configuration
 
 
 class WorldRefused(RuntimeError):
-    """A number of ranks, or a core for a rank, that the instance does not have. The message says what it has."""
+    """Ranks that the instance has no cores for. The message says what it takes."""
 
 
 _SMALL_WORLDS = {"trn1": (1, 2, 8, 16), "trn1n": (1, 2, 8, 16)}
@@ -81,9 +81,9 @@ def check_seats(seats: Sequence[Seat]) -> None:
         other = taken.setdefault((seat.host, seat.core), rank)
         if other != rank:
             raise WorldRefused(
-                f"ranks {other} and {rank} are both on NeuronCore {seat.core} of {seat.host}: every rank needs "
-                "a core of its own. torchrun sets LOCAL_RANK, which picks it; NEURON_RT_VISIBLE_CORES must "
-                "leave as many cores as there are ranks."
+                f"ranks {other} and {rank} are both on NeuronCore {seat.core} of {seat.host}: every rank "
+                "needs a core of its own. torchrun sets LOCAL_RANK, which picks it; NEURON_RT_VISIBLE_CORES "
+                "must leave as many cores as there are ranks."
             )
 
 

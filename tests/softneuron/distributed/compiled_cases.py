@@ -67,6 +67,17 @@ def forward(name: str, level: str) -> None:
         torch.testing.assert_close(result.cpu(), wanted.cpu())
 
 
+def group_without_host_tensors() -> None:
+    """Generated code sees a core's memory as the CPU's; a group for neuron tensors alone serves it too."""
+    group = dist.new_group(backend="neuron:neuron")
+    assert isinstance(group, dist.ProcessGroup)
+    assert [device.type for device in group._device_types] == ["neuron"]
+    tensor = torch.full((4,), float(dist.get_rank()), device="neuron")
+    compiled = torch.compile(lambda x: funcol.all_reduce(x + 1, "sum", group), backend="neuron")
+    size = dist.get_world_size()
+    torch.testing.assert_close(compiled(tensor).cpu(), torch.full((4,), float(sum(range(size + 1)))))
+
+
 def backward(level: str) -> None:
     """A column- and row-parallel pair of linear layers, forward and backward, against one core."""
     from torch.distributed.tensor import DTensor

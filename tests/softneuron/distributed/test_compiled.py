@@ -18,5 +18,9 @@ def test_generated_code(two_ranks: Any) -> None:
     two_ranks.run("forward", module="compiled_cases", name="everything", level="-O1")
 
 
+def test_group_that_takes_neuron_tensors_alone(two_ranks: Any) -> None:
+    two_ranks.run("group_without_host_tensors", module="compiled_cases")
+
+
 def test_backward_through_dtensor(two_ranks: Any) -> None:
     two_ranks.run("backward", module="compiled_cases", level="-O0")

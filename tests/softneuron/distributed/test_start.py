@@ -65,6 +65,14 @@ def test_a_rank_without_a_core(tmp_path: Path) -> None:
         assert "WorldRefused: 3 ranks were started on custom with 2 visible NeuronCores" in output
 
 
+def test_local_rank_without_a_core() -> None:
+    environment = {**rank_environment(5, 8, Path("unused")), "SOFTNEURON_INSTANCE": "trn2.3xlarge"}
+    script = "import torch; print(torch.neuron.device_count(), torch.ones(1, device='neuron'))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert "LOCAL_RANK=5 has no NeuronCore of its own: there are 4. Start at most 4 ranks" in done.stderr
+
+
 def test_two_ranks_on_one_visible_core(tmp_path: Path) -> None:
     for output in run(tmp_path, 2, "neuron", NEURON_RT_NUM_CORES="1", LOCAL_WORLD_SIZE="1"):
         assert "ranks 0 and 1 are both on NeuronCore 0" in output

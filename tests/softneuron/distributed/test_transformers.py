@@ -47,13 +47,12 @@ def run(action: str, checkpoint: Path, ranks: int, **config: Any) -> Any:
     name = "-".join(map(str, (action, checkpoint.name, ranks, *config.values())))
     out = checkpoint.parent / f"{name}.json"
     if not out.exists():
-        launcher = [] if ranks == 1 else ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}"]
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "SOFTNEURON_INSTANCE": "trn2.3xlarge"}
         done = subprocess.run(
             [
                 sys.executable,
-                *launcher,
-                *(["--master_port=0"] if launcher else []),
+                *(launcher if ranks > 1 else []),
                 str(HERE / "sharded_model.py"),
                 action,
                 str(checkpoint),
