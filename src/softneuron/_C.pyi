@@ -1,6 +1,8 @@
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 import torch
+import torch.distributed
 
 def install() -> None: ...
 def configure_cores(count: int, default_core: int) -> None: ...
@@ -27,3 +29,12 @@ class Neff:
     def run(
         self, inputs: Sequence[torch.Tensor], core: int, on_device: Sequence[bool], draws_random: bool
     ) -> list[torch.Tensor]: ...
+
+class ProcessGroupNeuron(torch.distributed.Backend):
+    def __init__(
+        self,
+        carrier: object,
+        store: object,
+        timeout: timedelta,
+        peers: Sequence[tuple[int, str, int]],
+    ) -> None: ...

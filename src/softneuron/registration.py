@@ -44,6 +44,7 @@ def register() -> None:
         )
         return
     from softneuron.diagnostics import faults
+    from softneuron.distributed import backend as distributed_backend
     from softneuron.runtime import instances
     from softneuron.runtime import module as neuron_module
 
@@ -56,6 +57,7 @@ def register() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     _install_torch_neuronx()
+    distributed_backend.register_backend()
     faults.enable_from_environment(_C, os.environ)
 
 

@@ -19,6 +19,7 @@ from softneuron.compiler.options import Options
 from softneuron.diagnostics.faults import VARIABLE, parse_faults
 from softneuron.diagnostics.metrics import GraphRecord, record_fallback, record_graph
 from softneuron.diagnostics.naming import model_name
+from softneuron.distributed.compiled import serve_host_tensors
 
 
 class NeuronCompileError(RuntimeError):
@@ -95,6 +96,7 @@ def compile_graph(
     hit, module_name = False, None
     run: Callable[[list[Any]], list[Any]]
     lowered = lower(gm, inputs)
+    serve_host_tensors(lowered.module)
     nodes = lowered.nodes
     if options.level == 0 or nodes == 0:
         run = InterpretedGraph(gm)

@@ -31,6 +31,10 @@ int core_count() noexcept {
 
 int current_core() {
   TORCH_CHECK(count > 0, failure.empty() ? "No NeuronCore is available to this process." : failure);
+  TORCH_CHECK(
+      chosen >= 0 || default_core < count, "LOCAL_RANK=", default_core, " has no NeuronCore of its own: there are ",
+      count, ". Start at most ", count, " ranks (torchrun --nproc_per_node=", count,
+      "), or name a larger SOFTNEURON_INSTANCE.");
   return chosen < 0 ? default_core : chosen;
 }
 

@@ -7,7 +7,9 @@
 #include "neff.h"
 #include "tracking.h"
 #include "plan.h"
+#include "process_group.h"
 
+#include <pybind11/chrono.h>
 #include <torch/extension.h>
 
 namespace py = pybind11;
@@ -83,4 +85,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(
           "run", &Neff::run, py::arg("inputs"), py::arg("core"), py::arg("on_device"), py::arg("draws_random"),
           py::call_guard<py::gil_scoped_release>());
+
+  using GroupOptions = ProcessGroupNeuron::GroupOptions;
+  py::class_<GroupOptions, c10::intrusive_ptr<GroupOptions>, c10d::Backend::Options>(m, "ProcessGroupNeuronOptions")
+      .def("__deepcopy__", [](const GroupOptions& self, const py::dict&) {
+        return c10::make_intrusive<GroupOptions>(self);
+      });
+  py::class_<ProcessGroupNeuron, c10::intrusive_ptr<ProcessGroupNeuron>, c10d::Backend>(m, "ProcessGroupNeuron")
+      .def(
+          py::init([](c10::intrusive_ptr<c10d::Backend> carrier, c10::intrusive_ptr<c10d::Store> store,
+                      std::chrono::milliseconds timeout,
+                      const std::vector<std::tuple<int, std::string, int64_t>>& peers) {
+            std::vector<Peer> known;
+            for (const auto& [global_rank, host, process] : peers) {
+              known.push_back({global_rank, host, process});
+            }
+            auto roll = std::make_shared<RollCall>(std::move(store), carrier->getRank(), std::move(known));
+            return c10::make_intrusive<ProcessGroupNeuron>(std::move(carrier), std::move(roll), timeout);
+          }),
+          py::arg("carrier"), py::arg("store"), py::arg("timeout"), py::arg("peers"),
+          py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("options", &ProcessGroupNeuron::options);
 }

@@ -55,7 +55,11 @@ CUSTOM = "custom"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The cores of this process: their machine, how many are visible, bytes of memory each, the first one."""
+    """The cores of this process: their machine, how many are visible, bytes of memory each.
+
+    `default_core` is the core that `LOCAL_RANK` picks; one that is not there is
+    an error at first use.
+    """
 
     instance: str
     family: str
@@ -169,7 +173,8 @@ def read_configuration(environment: Mapping[str, str]) -> Configuration:
         family=machine.family,
         cores=cores,
         bytes_per_core=size,
-        default_core=_number(environment, "LOCAL_RANK", 0, 0) % cores,
+        # A launcher may also leave each rank one visible core, its own.
+        default_core=_number(environment, "LOCAL_RANK", 0, 0) if cores > 1 else 0,
     )
 
 

@@ -1,0 +1,1 @@
+"""The process group `neuron` of `torch.distributed`: one process per core, collectives over Gloo."""
