@@ -20,6 +20,7 @@ from typing import Any
 
 CASE_SECONDS = 300
 BATCH = 40
+COUNTS = ("cases", "clean", "ran", "equal", "words", "crashes")
 
 
 def build_digest() -> str:
@@ -67,13 +68,18 @@ def worker(journal: Path) -> None:
         try:
             outcome = asdict(run_case(Case(operator, dtype)))
         except Exception as error:
-            outcome = {"tallies": {}, "words": [], "failures": [], "broken": f"{type(error).__name__}: {error}"}
+            outcome = {
+                "tallies": {},
+                "words": [],
+                "failures": [],
+                "broken": f"{type(error).__name__}: {error}",
+            }
         outcome["case"] = f"{operator} {dtype}"
         book.append({**outcome, "build": build})
 
 
 def run_batch(cases: Sequence[str], journal: Path) -> None:
-    """Run `cases` ("operator<tab>dtype") in a process; a case that kills it or hangs is written down as such."""
+    """Run `cases` ("operator<tab>dtype") in a process; one that kills it or hangs is written down as such."""
     left = list(cases)
     while left:
         command = [sys.executable, "-m", __spec__.name, "--worker", "--journal", str(journal)]
@@ -112,7 +118,9 @@ def summary(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
     for row in rows:
         dtype = row["case"].rsplit(" ", 1)[1]
         for key in (dtype, "all"):
-            entry = total.setdefault(key, {"cases": 0, "clean": 0, "ran": 0, "equal": 0, "words": 0, "crashes": 0})
+            entry = total.setdefault(
+                key, {"cases": 0, "clean": 0, "ran": 0, "equal": 0, "words": 0, "crashes": 0}
+            )
             entry["cases"] += 1
             entry["clean"] += not row["failures"]
             entry["crashes"] += any(failure.startswith("crash") for failure in row["failures"])
@@ -159,7 +167,9 @@ def sweep(directory: Path, operators: Sequence[str], dtypes: Sequence[str]) -> d
     todo = [f"{case.operator}\t{case.dtype}" for case in wanted if str(case) not in done]
     for start in range(0, len(todo), BATCH):
         run_batch(todo[start : start + BATCH], journal)
-        print(f"op-coverage: {min(start + BATCH, len(todo))} of {len(todo)} cases", file=sys.stderr, flush=True)
+        print(
+            f"op-coverage: {min(start + BATCH, len(todo))} of {len(todo)} cases", file=sys.stderr, flush=True
+        )
     rows = Journal(journal).rows()
     return {str(case): rows[str(case)] for case in wanted if str(case) in rows}
 
