@@ -11,7 +11,7 @@ MODEL  := $(VENV)/.model-stamp
 SOURCES := pyproject.toml setup.py $(wildcard src/softneuron/csrc/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check clean
+.PHONY: help setup demo test check op-coverage clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -60,6 +60,9 @@ check: setup  ## style, types and import rules only
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+op-coverage: setup  ## run PyTorch's operator database on CPU and neuron (an hour; goes on where it stopped)
+	@$(BIN)/python -m softneuron.diagnostics.op_coverage op-coverage
 
 clean:  ## remove .venv, builds and the demo's results
 	rm -rf $(VENV) build $(DEMO) src/softneuron/*.so src/*.egg-info

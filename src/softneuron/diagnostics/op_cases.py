@@ -149,7 +149,7 @@ def attempt(call: Callable[[], Any]) -> Attempt:
 
 
 def difference(name: str, host: Any, device: Any) -> str | None:
-    """Why two results of operator `name` are not the same, or None: type, device, shape, strides or bits."""
+    """Why two results of operator `name` are not the same, or None: type, shape, strides or bits."""
     hosts, devices = tree_leaves(host), tree_leaves(device)
     if len(hosts) != len(devices):
         return f"{len(devices)} results instead of {len(hosts)}"
@@ -168,8 +168,6 @@ def _leaf_difference(name: str, a: Any, b: Any) -> str | None:
         return None if same else f"{b!r} instead of {a!r}"
     if not isinstance(b, torch.Tensor):
         return f"{type(b).__name__} instead of a tensor"
-    if a.device.type == "cpu" and b.device.type != "neuron" and name not in HOST_ARGUMENTS:
-        return f"result on {b.device}"
     for what in ("dtype", "layout", "shape", "requires_grad", "is_quantized", "is_nested"):
         if what == "shape" and a.is_nested:
             continue
@@ -331,7 +329,7 @@ class _Sample:
             self.fail(phase, _short(device.error))
             return False
         name = self.op.full_name
-        compared = attempt(lambda: difference(name, host.value, device.value))
+        compared = attempt(lambda: self.misplaced(device.value) or difference(name, host.value, device.value))
         why = _short(compared.error) if compared.error is not None else compared.value
         if why is None and inputs is not None:
             changed = attempt(lambda: difference(name, *[_tensors(side) for side in inputs]))
@@ -342,6 +340,14 @@ class _Sample:
             return False
         tally.equal += 1
         return True
+
+    def misplaced(self, result: Any) -> str | None:
+        """Which device a result is on, when its arguments say a core and it is not."""
+        places = (torch.Tensor, torch.device)
+        if not any(isinstance(leaf, places) or leaf == "cpu" for leaf in tree_leaves(self.inputs)):
+            return None
+        strays = [t.device for t in _tensors(result) if t.device.type != "neuron"]
+        return f"result on {strays[0]}" if strays else None
 
     def backward(self, host_inputs: Any, device_inputs: Any, host: Any, device: Any) -> None:
         def gradients(inputs: Any, outputs: Any, mover: Mover) -> Any:

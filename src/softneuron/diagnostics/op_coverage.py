@@ -20,6 +20,7 @@ from typing import Any
 
 CASE_SECONDS = 300
 BATCH = 40
+COUNTS = ("cases", "clean", "ran", "equal", "words", "crashes")
 
 
 def build_digest() -> str:
