@@ -3,6 +3,7 @@
 #include "alias.h"
 #include "faces.h"
 #include "memory.h"
+#include "words.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -52,8 +53,12 @@ at::Tensor histc_on_core(const at::Tensor& self, int64_t bins, const at::Scalar&
   const at::AutoDispatchBelowADInplaceOrView guard;
   const auto core = self.device().index();
   Faces faces;
-  const ChargeScope charge(core);
-  return faces.device(on_host(faces.host(self, false), bins, low, high), core);
+  try {
+    const ChargeScope charge(core);
+    return faces.device(on_host(faces.host(self, false), bins, low, high), core);
+  } catch (const c10::Error& error) {
+    throw_in_neuron_words(error);
+  }
 }
 
 at::Tensor& histc_out_on_core(
