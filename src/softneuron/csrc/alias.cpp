@@ -13,6 +13,12 @@ void release_host_storage(void* context) {
   c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl*>(context));
 }
 
+// The keys of another face of `tensor`: `backend`, and that it is known to be
+// zero and has no memory, where it is so.
+c10::DispatchKeySet keys_on(c10::DispatchKey backend, const c10::TensorImpl& tensor) {
+  return c10::DispatchKeySet(backend) | (tensor.key_set() & c10::DispatchKeySet(c10::DispatchKey::ZeroTensor));
+}
+
 void copy_conjugate_and_negative(const at::Tensor& from, c10::TensorImpl& to) {
   const c10::DispatchKeySet keys = from.key_set();
   if (C10_UNLIKELY(keys.has_any(c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative})))) {
@@ -61,7 +67,7 @@ void follow_host_storage(c10::StorageImpl& storage, const c10::intrusive_ptr<c10
 at::Tensor host_alias(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   auto alias = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(host_storage(impl->unsafe_storage())), c10::DispatchKeySet(c10::DispatchKey::CPU),
+      c10::Storage(host_storage(impl->unsafe_storage())), keys_on(c10::DispatchKey::CPU, *impl),
       impl->dtype());
   c10::TensorImpl* alias_impl = alias.unsafeGetTensorImpl();
   alias_impl->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
@@ -74,7 +80,7 @@ at::Tensor host_alias(const at::Tensor& tensor) {
 
 at::Tensor device_tensor(c10::Storage storage, const at::Tensor& host) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), host.dtype());
+      std::move(storage), keys_on(c10::DispatchKey::PrivateUse1, *host.unsafeGetTensorImpl()), host.dtype());
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
   if (C10_UNLIKELY(host.unsafeGetTensorImpl()->is_wrapped_number())) {

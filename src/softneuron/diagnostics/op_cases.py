@@ -200,6 +200,8 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def _bits_difference(a: torch.Tensor, b: torch.Tensor) -> str | None:
     for x, y in zip(_parts(a), _parts(b), strict=True):
+        # A copy: complex values of a compressed tensor cannot be viewed as real where they are.
+        x, y = x.clone(), y.clone()
         x, y = x.resolve_conj().resolve_neg(), y.resolve_conj().resolve_neg().cpu()
         if x.dtype.is_complex:
             x, y = torch.view_as_real(x), torch.view_as_real(y)
