@@ -129,6 +129,10 @@ void Faces::sync_strided(const Pair& pair, int core) const {
       host->storage_offset() != device->storage_offset()) {
     device->set_sizes_and_strides(host->sizes(), host->strides(), host->storage_offset());
   }
+  // A kernel may leave its result as the conjugate of what it wrote.
+  if (C10_UNLIKELY(pair.host.is_conj() != pair.device.is_conj())) {
+    device->_set_conj(pair.host.is_conj());
+  }
 }
 
 void Faces::sync_other_layout(const Pair& pair, int core) const {
