@@ -221,8 +221,8 @@ def _on_device(twin: Twin, extra: dict[str, Any]) -> Report:
     start = time.perf_counter()
     with _stage("load"):
         model: Any = _prepared(twin, DTYPE).to("neuron")
-        # Pixels go to the device with the model, as a processor's output does; marks of tokens grow, and
-        stay.extra = {
+        # Pixels go to the device with the model; marks of tokens grow, and stay on the host.
+        extra = {
             name: each.to("neuron") if isinstance(each, torch.Tensor) and each.is_floating_point() else each
             for name, each in extra.items()
         }
