@@ -221,9 +221,9 @@ def _on_device(twin: Twin, extra: dict[str, Any]) -> Report:
     start = time.perf_counter()
     with _stage("load"):
         model: Any = _prepared(twin, DTYPE).to("neuron")
-        # Pixels go to the device with the model; marks of tokens grow, and stay on the host.
+        # What a processor gives goes to the device with the model; token ids stay on the host.
         extra = {
-            name: each.to("neuron") if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+            name: each.to("neuron") if isinstance(each, torch.Tensor) else each
             for name, each in extra.items()
         }
     loaded = time.perf_counter()
