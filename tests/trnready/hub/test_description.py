@@ -1,5 +1,5 @@
-"""What is known of a Hub's model without its weights, against a stand-in on localhost; each case in a process of
-its own, as the Hub's client reads its settings once."""
+"""What is known of a Hub's model without its weights, against a stand-in on localhost; each case in a process
+of its own, as the Hub's client reads its settings once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def test_a_hub_that_does_not_answer(hub, tmp_path, tiny_qwen3):
 def test_models_that_are_not_to_be_had(hub, tmp_path, tiny_qwen3):
     hub.models["acme/secret"] = tiny_qwen3
     hub.gated.add("acme/secret")
-    assert _describe("acme/secret", hub.address, tmp_path).startswith("NotTestable|gated|acme/secret is gated")
+    told = _describe("acme/secret", hub.address, tmp_path)
+    assert told.startswith("NotTestable|gated|acme/secret is gated")
     told = _describe("acme/nothing", hub.address, tmp_path)
     assert told.startswith("NotTestable|not_found|the Hub has, for you, no model called acme/nothing")
 
