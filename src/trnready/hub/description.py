@@ -107,7 +107,8 @@ def from_hub(model_id: str) -> Description:
         names = [each.rfilename for each in info.siblings or []]
         if "config.json" not in names:
             _refuse_other_weights(model_id, info.sha, names)
-        config_path = _patiently(lambda: hf_hub_download(model_id, "config.json", revision=info.sha))
+        # By the branch, not the commit: the cache then notes where the branch stands, for a day offline.
+        config_path = _patiently(lambda: hf_hub_download(model_id, "config.json"))
         config = _read_json(Path(config_path), model_id, info.sha)
         if not any(each.endswith(".safetensors") for each in names):
             _refuse_other_weights(model_id, info.sha, names)

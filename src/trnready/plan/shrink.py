@@ -262,6 +262,9 @@ def _cut_numbers(config: dict[str, Any], widths: _Widths, put: Any) -> None:
     rope_dim = config.get("qk_rope_head_dim")
     rope_dim = rope_dim if isinstance(rope_dim, int) and rope_dim > 0 else None
     plain_dim = config.get("qk_nope_head_dim")
+    groups = config.get("n_group")
+    # Most experts see most tokens, so that the loss of one shows; experts in groups leave no such choice.
+    grouped = isinstance(groups, int) and groups > 1
     for name, value in list(config.items()):
         if isinstance(value, bool) or not isinstance(value, int) or name in _HIDDEN:
             continue
@@ -282,7 +285,7 @@ def _cut_numbers(config: dict[str, Any], widths: _Widths, put: Any) -> None:
                 put(name, EXPERTS)
         elif _TOP_K.search(name):
             if value > 2:
-                put(name, 2)
+                put(name, 2 if grouped else EXPERTS - 1)
         elif name in ("n_group", "num_expert_group", "n_groups_experts"):
             put(name, min(value, 2))
         elif name in ("topk_group", "num_limited_groups"):

@@ -12,16 +12,20 @@ import torch
 from torch import nn
 
 from trnready.plan.blueprint import InvalidConfiguration, first_line, quiet
-from trnready.plan.shrink import Cut, shrink
+from trnready.plan.shrink import EXPERTS, Cut, shrink
 
 SEED = 7
 MATRIX_STD = 0.2
 """Spreads a twin's logits well above its rounding noise; default initialisation gives one or two tokens."""
 BIAS_STD = 0.02
+ROUTER_STD = 0.05
+"""Spreads a token over its experts; at a matrix's scale one of them has nearly all the weight, and the
+loss of the others would not show."""
 MOST_PARAMETERS = 100_000_000
 PROMPT_TOKENS = 12
 _CALM = re.compile(r"A_log|(^|\.)D$|dt_|time_decay|time_faaaa|\.A$|e_score_correction")
 """Parameters whose values mean rates, not weights: the class's own initialisation is kept."""
+_ROUTER = re.compile(r"(gate|router)\b.*weight$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,9 @@ def _fill(model: nn.Module) -> None:
             if not parameter.is_floating_point() or _CALM.search(name):
                 continue
             if parameter.ndim >= 2:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * MATRIX_STD)
+                is_router = _ROUTER.search(name) is not None and parameter.shape[0] <= EXPERTS
+                std = ROUTER_STD if is_router else MATRIX_STD
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
             elif name.endswith("bias"):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * BIAS_STD)
 

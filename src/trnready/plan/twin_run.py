@@ -221,6 +221,11 @@ def _on_device(twin: Twin, extra: dict[str, Any]) -> Report:
     start = time.perf_counter()
     with _stage("load"):
         model: Any = _prepared(twin, DTYPE).to("neuron")
+        # What a processor gives goes to the device with the model; token ids stay on the host.
+        extra = {
+            name: each.to("neuron") if isinstance(each, torch.Tensor) else each
+            for name, each in extra.items()
+        }
     loaded = time.perf_counter()
     first, steps = _Steps(), _Steps()
     with _stage("compile"):

@@ -23,6 +23,8 @@ from trnready.plan.twin_worker import LEVEL
 RUNS_PER_WORKER = 25
 """A worker is replaced after so many twins, so that nothing can gather in it."""
 POLL_S = 0.2
+COMMAND = ("-m", "trnready.plan.twin_worker")
+"""What Python runs as a worker."""
 
 
 @dataclass(slots=True)
@@ -116,7 +118,7 @@ class _Worker:
         settings.log.parent.mkdir(parents=True, exist_ok=True)
         with settings.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "trnready.plan.twin_worker"],
+                [sys.executable, *COMMAND],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -125,7 +127,8 @@ class _Worker:
                 text=True,
             )
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -177,9 +180,11 @@ class _Worker:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        self._listener.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
 
 
 def _last_words(status: int | None) -> str:

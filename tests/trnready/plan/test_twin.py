@@ -1,0 +1,128 @@
+"""Twins: what shrinking keeps, and that a twin notices the loss of any part. Run on the CPU; the device's
+part is tested with the sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from trnready.hub import known
+from trnready.plan import twin
+from trnready.plan.blueprint import InvalidConfiguration
+from trnready.plan.sensitivity import Sensitivity, measure
+from trnready.plan.shrink import EXPERTS, HEAD_DIM, shrink
+from trnready.plan.twin_inputs import NoImage, with_image
+
+CAUSAL = "AutoModelForCausalLM"
+IMAGE = "AutoModelForImageTextToText"
+
+
+def _twin_of(name: str) -> tuple[Any, twin.Twin]:
+    facts = known.find(name)
+    assert facts is not None
+    made = twin.of_config(facts.config, facts.auto_class)
+    return made.config.get_text_config(decoder=True), made
+
+
+def test_head_grouping_and_the_width_of_heads_are_kept():
+    text, _ = _twin_of("Qwen/Qwen3-0.6B")
+    # The original has 16 heads on 8, each of 128, in a hidden width of 1024: heads wider than the width.
+    assert (text.num_attention_heads, text.num_key_value_heads) == (4, 2)
+    assert text.num_attention_heads * text.head_dim > text.hidden_size
+    text, _ = _twin_of("google/gemma-3-1b-it")
+    assert (text.num_attention_heads, text.num_key_value_heads) == (4, 1)
+
+
+def test_every_kind_of_layer_is_kept_in_order():
+    text, _ = _twin_of("google/gemma-3-1b-it")
+    assert text.layer_types == ["sliding_attention", "full_attention"]
+    text, _ = _twin_of("Qwen/Qwen3-Next-80B-A3B-Instruct")
+    assert text.layer_types == ["linear_attention", "full_attention"]
+    text, _ = _twin_of("openai/gpt-oss-20b")
+    assert set(text.layer_types) == {"sliding_attention", "full_attention"}
+
+
+def test_experts_routing_and_compressed_attention_are_kept():
+    text, made = _twin_of("deepseek-ai/DeepSeek-V2-Lite")
+    assert (text.n_routed_experts, text.num_experts_per_tok) == (EXPERTS, EXPERTS - 1)
+    assert text.kv_lora_rank == HEAD_DIM
+    assert text.qk_rope_head_dim == HEAD_DIM // 2
+    assert any("rank of compressed" in each for each in twin.kept(made))
+
+
+def test_special_tokens_move_into_the_vocabulary():
+    text, made = _twin_of("Qwen/Qwen2.5-VL-3B-Instruct")
+    config = made.config
+    ids = [getattr(config, name) for name in ("image_token_id", "video_token_id", "vision_start_token_id")]
+    assert len(set(ids)) == 3
+    assert all(0 <= each < text.vocab_size for each in ids)
+    assert not set(ids) & set(made.prompt)
+
+
+def test_what_was_cut_is_told():
+    _, made = _twin_of("meta-llama/Llama-3.1-8B")
+    assert made.cut.changed["hidden_size"] == (4096, 128)
+    assert made.cut.changed["num_hidden_layers"] == (32, 2)
+
+
+def test_an_odd_vocabulary_stays_odd():
+    small, _ = shrink({"vocab_size": 50257, "hidden_size": 768, "num_attention_heads": 12})
+    assert small["vocab_size"] % 2 == 1
+    small, _ = shrink({"vocab_size": 50256, "hidden_size": 768, "num_attention_heads": 12})
+    assert small["vocab_size"] % 2 == 0
+
+
+def test_a_twin_is_the_same_every_time():
+    made = twin.of_model_type("llama", CAUSAL)
+    first, second = (made.build("bfloat16").state_dict() for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert made.prompt == twin.of_model_type("llama", CAUSAL).prompt
+    assert first["model.layers.0.mlp.up_proj.weight"].float().std() == pytest.approx(0.2, rel=0.1)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "gpt2", "mamba"])
+def test_no_part_can_be_lost_unnoticed(model_type: str):
+    made = twin.of_model_type(model_type, CAUSAL)
+    same, wide = made.build("bfloat16"), made.build("float32")
+    ids = torch.tensor([made.prompt])
+    tokens = same.generate(ids, max_new_tokens=16, min_new_tokens=16, do_sample=False)[0, -16:].tolist()
+    found = measure(same, wide, made.prompt, tokens, {})
+    kinds = {name.rpartition(".")[2].partition("[")[0] for name in found.scores}
+    assert len(found.scores) >= 2
+    if model_type == "qwen3_moe":
+        assert {"self_attn", "gate", "experts"} <= kinds
+        assert sum("experts[" in name for name in found.scores) == 2 * EXPERTS
+        # Nothing after the last layer spreads what its experts do: one that few tokens see may be lost.
+        assert all(name.startswith("model.layers.1.mlp.experts[") for name in found.blind)
+    else:
+        assert found.blind == ()
+    # Everything is as it was: the same measurement again gives the same numbers.
+    assert measure(same, wide, made.prompt, tokens, {}).scores == found.scores
+
+
+def test_blind_parts_are_named():
+    found = Sensitivity({"attention": 40.0, "mlp": 2.9, "router": float("nan")})
+    assert found.blind == ("mlp", "router")
+    assert found.least == 2.9
+
+
+def test_an_image_becomes_tokens_of_the_prompt():
+    made = twin.of_model_type("qwen3_vl", IMAGE)
+    model = made.build("bfloat16")
+    inputs = with_image(model, made.prompt)
+    assert inputs.prompt.count(made.config.image_token_id) == 4
+    assert tuple(inputs.tensors["image_grid_thw"][0].tolist()) == (1, 4, 4)
+    assert inputs.tensors["mm_token_type_ids"].sum() == 4
+
+
+def test_a_language_model_takes_no_image():
+    made = twin.of_model_type("llama", CAUSAL)
+    with pytest.raises(NoImage):
+        with_image(made.build("bfloat16"), made.prompt)
+
+
+def test_what_cannot_be_built_says_why():
+    with pytest.raises(InvalidConfiguration, match="no twin can be built"):
+        twin.of_model_type("dbrx", CAUSAL)
