@@ -3,17 +3,16 @@ the model, and whether the model does the task. `trnready.check` asks before it 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
+from trnready.hub.autoload import without_device
 from trnready.hub.checkpoint import Checkpoint, NotTestable
 from trnready.script.task import Task
 
 
 def check(checkpoint: Checkpoint, task: Task) -> None:
     """Raise `NotTestable` when the test cannot but fail for a reason that is not the device's."""
-    with _without_device():
+    with without_device():
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
         classes = task.classes()
@@ -33,22 +32,6 @@ def check(checkpoint: Checkpoint, task: Task) -> None:
     if checkpoint.architectures and not _does_task(checkpoint.architectures, classes.values()):
         saved = ", ".join(checkpoint.architectures)
         raise _refusal(checkpoint, "incompatible", f"it was saved as {saved}, which does not do {task.name}")
-
-
-@contextmanager
-def _without_device() -> Iterator[None]:
-    """Keep `import torch`, which Transformers does, from opening the neuron device here: a process that has
-    opened Trainium's cores holds them until it ends, and the run needs them."""
-    name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _does_task(architectures: tuple[str, ...], classes: Iterable[str | tuple[str, ...]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trnready.plan.read import without_device
+from trnready.hub.autoload import without_device
 
 AUTO_CLASSES = {
     "text-generation": "AutoModelForCausalLM",

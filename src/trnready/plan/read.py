@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from trnready.hub.autoload import without_device
 from trnready.hub.checkpoint import NotTestable
 from trnready.hub.description import Description
 from trnready.plan import quantization, stored
@@ -24,22 +22,6 @@ def plan(model: Description, where: Machine, dtype: str | None = None) -> Plan:
     """
     with without_device():
         return _plan(model, where, dtype)
-
-
-@contextmanager
-def without_device() -> Iterator[None]:
-    """Keep `import torch` from opening the neuron device: a process that has opened Trainium's cores holds
-    them until it ends, and drawing a model needs none."""
-    name = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def executed_dtype(config: Any) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -106,3 +109,28 @@ def hub() -> Iterator[StandIn]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def ask_hub() -> Callable[..., str]:
+    """Run a program, given a model's name, in a process of its own against a Hub at `endpoint`."""
+
+    def run(program: str, name: str, endpoint: str, home: Path, **settings: str) -> str:
+        environment = os.environ | {
+            "HF_ENDPOINT": endpoint,
+            "HF_HOME": str(home),
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        ran = subprocess.run(
+            [sys.executable, "-c", program, name],
+            env=environment | settings,
+            cwd=home,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        return ran.stdout.strip()
+
+    return run

@@ -4,11 +4,11 @@ of its own, as the Hub's client reads its settings once."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -27,77 +27,63 @@ else:
 """
 
 
-def _describe(name: str, endpoint: str, home: Path, **settings: str) -> str:
-    environment = os.environ | {
-        "HF_ENDPOINT": endpoint,
-        "HF_HOME": str(home),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    ran = subprocess.run(
-        [sys.executable, "-c", DESCRIBE, name],
-        env=environment | settings,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return ran.stdout.strip()
+@pytest.fixture
+def describe(ask_hub: Callable[..., str]) -> Callable[..., str]:
+    return lambda *where, **settings: ask_hub(DESCRIBE, *where, **settings)
 
 
-def test_headers_come_without_the_weights(hub, tmp_path, tiny_qwen3):
+def test_headers_come_without_the_weights(describe, hub, tmp_path, tiny_qwen3):
     hub.models["acme/tiny"] = tiny_qwen3
-    told = _describe("acme/tiny", hub.address, tmp_path).split("|")
+    told = describe("acme/tiny", hub.address, tmp_path).split("|")
     assert told[:4] == ["acme/tiny", COMMIT, "hub", "qwen3"]
     assert int(told[4]) > 10
     cached = [path.name for path in tmp_path.rglob("*.safetensors")]
     assert cached == [], "no weights are kept"
 
 
-def test_a_hub_that_does_not_answer(hub, tmp_path, tiny_qwen3):
+def test_a_hub_that_does_not_answer(describe, hub, tmp_path, tiny_qwen3):
     hub.models["acme/tiny"] = tiny_qwen3
     hub.status = 503
-    told = _describe("acme/tiny", hub.address, tmp_path)
+    told = describe("acme/tiny", hub.address, tmp_path)
     assert told.startswith("HubUnreachable|-|the Hub does not answer")
     assert told.endswith("and acme/tiny is not in the local cache.")
     hub.status = None
-    _describe("acme/tiny", hub.address, tmp_path)
+    describe("acme/tiny", hub.address, tmp_path)
     for settings in ({"HF_HUB_OFFLINE": "1"}, {}):
         hub.status = 503
-        told = _describe("acme/tiny", hub.address, tmp_path, **settings)
+        told = describe("acme/tiny", hub.address, tmp_path, **settings)
         assert told == f"acme/tiny|{COMMIT}|cache|qwen3|none"
 
 
-def test_models_that_are_not_to_be_had(hub, tmp_path, tiny_qwen3):
+def test_models_that_are_not_to_be_had(describe, hub, tmp_path, tiny_qwen3):
     hub.models["acme/secret"] = tiny_qwen3
     hub.gated.add("acme/secret")
-    told = _describe("acme/secret", hub.address, tmp_path)
+    told = describe("acme/secret", hub.address, tmp_path)
     assert told.startswith("NotTestable|gated|acme/secret is gated")
-    told = _describe("acme/nothing", hub.address, tmp_path)
+    told = describe("acme/nothing", hub.address, tmp_path)
     assert told.startswith("NotTestable|not_found|the Hub has, for you, no model called acme/nothing")
 
 
-def test_repositories_with_other_weights(hub, tmp_path, tiny_qwen3):
+def test_repositories_with_other_weights(describe, hub, tmp_path, tiny_qwen3):
     folder = tmp_path / "served"
     folder.mkdir()
     (folder / "model.Q4.gguf").write_bytes(b"x")
     hub.models["acme/gguf"] = folder
-    told = _describe("acme/gguf", hub.address, tmp_path)
+    told = describe("acme/gguf", hub.address, tmp_path)
     assert told == "NotTestable|no_safetensors|acme/gguf has no safetensors weights, only GGUF ones."
 
 
-def test_an_index_that_names_a_file_which_is_not_there(hub, tmp_path, tiny_qwen3):
+def test_an_index_that_names_a_file_which_is_not_there(describe, hub, tmp_path, tiny_qwen3):
     folder = Path(shutil.copytree(tiny_qwen3, tmp_path / "served"))
     (folder / "model.safetensors").rename(folder / "model-00002.safetensors")
     (folder / "model.safetensors.index.json").write_text(
         json.dumps({"weight_map": {"a": "model-00001.safetensors"}})
     )
     hub.models["acme/torn"] = folder
-    assert _describe("acme/torn", hub.address, tmp_path).startswith("NotTestable|invalid_config|acme/torn")
+    assert describe("acme/torn", hub.address, tmp_path).startswith("NotTestable|invalid_config|acme/torn")
 
 
-def test_a_carried_model_needs_no_hub(hub, tmp_path):
+def test_a_carried_model_needs_no_hub(describe, hub, tmp_path):
     hub.status = 503
-    told = _describe("Qwen/Qwen3-0.6B", hub.address, tmp_path)
+    told = describe("Qwen/Qwen3-0.6B", hub.address, tmp_path)
     assert told == "Qwen/Qwen3-0.6B|None|carried|qwen3|none"

@@ -3,12 +3,9 @@ imported, so each case runs in a process of its own, as a user's does."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -30,82 +27,68 @@ else:
 """
 
 
-def _resolve(name: str, endpoint: str, home: Path, **settings: str) -> list[str]:
-    environment = os.environ | {
-        "HF_ENDPOINT": endpoint,
-        "HF_HOME": str(home),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    ran = subprocess.run(
-        [sys.executable, "-c", FETCH, name],
-        env=environment | settings,
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    return ran.stdout.splitlines()
+@pytest.fixture
+def resolve(ask_hub: Callable[..., str]) -> Callable[..., list[str]]:
+    return lambda *where, **settings: ask_hub(FETCH, *where, **settings).splitlines()
 
 
-def test_a_model_comes_with_its_commit_and_without_files_that_no_test_needs(hub, tmp_path, tiny_qwen3):
+def test_a_model_comes_with_its_commit_and_without_needless_files(resolve, hub, tmp_path, tiny_qwen3):
     folder = shutil.copytree(tiny_qwen3, tmp_path / "served")
     for unwanted in ("pytorch_model.bin", "model.gguf", "picture.png"):
         (folder / unwanted).write_bytes(b"x")
     hub.models["acme/tiny"] = folder
-    told, files = _resolve("acme/tiny", hub.address, tmp_path)
+    told, files = resolve("acme/tiny", hub.address, tmp_path)
     assert told == f"acme/tiny|{COMMIT}|acme/tiny|{COMMIT}|qwen3"
     assert "model.safetensors" in files
     assert not set(hub.downloads) & {"pytorch_model.bin", "model.gguf", "picture.png"}
 
 
-def test_what_is_in_the_cache_is_found_without_the_hub(hub, tmp_path, tiny_qwen3):
+def test_what_is_in_the_cache_is_found_without_the_hub(resolve, hub, tmp_path, tiny_qwen3):
     hub.models["acme/tiny"] = tiny_qwen3
-    online = _resolve("acme/tiny", hub.address, tmp_path)
-    assert _resolve("acme/tiny", hub.address, tmp_path, HF_HUB_OFFLINE="1") == online
+    online = resolve("acme/tiny", hub.address, tmp_path)
+    assert resolve("acme/tiny", hub.address, tmp_path, HF_HUB_OFFLINE="1") == online
     hub.status = 503
-    assert _resolve("acme/tiny", hub.address, tmp_path) == online
+    assert resolve("acme/tiny", hub.address, tmp_path) == online
 
 
-def test_a_model_that_is_not_there(hub, tmp_path):
-    (told,) = _resolve("acme/nothing", hub.address, tmp_path)
+def test_a_model_that_is_not_there(resolve, hub, tmp_path):
+    (told,) = resolve("acme/nothing", hub.address, tmp_path)
     assert told.startswith("NoCheckpoint|-|there is neither a folder nor, for you, a model on the Hub called")
 
 
-def test_a_gated_model(hub, tmp_path, tiny_qwen3):
+def test_a_gated_model(resolve, hub, tmp_path, tiny_qwen3):
     hub.models["acme/secret"] = tiny_qwen3
     hub.gated.add("acme/secret")
-    (told,) = _resolve("acme/secret", hub.address, tmp_path)
+    (told,) = resolve("acme/secret", hub.address, tmp_path)
     assert told.startswith("NotTestable|gated|acme/secret is gated")
 
 
-def test_a_model_without_safetensors(hub, tmp_path):
+def test_a_model_without_safetensors(resolve, hub, tmp_path):
     folder = tmp_path / "old"
     folder.mkdir()
     for name in ("config.json", "pytorch_model.bin"):
         (folder / name).write_bytes(b"{}")
     hub.models["acme/old"] = folder
-    (told,) = _resolve("acme/old", hub.address, tmp_path)
+    (told,) = resolve("acme/old", hub.address, tmp_path)
     assert told == "NotTestable|no_safetensors|acme/old has no safetensors weights on the Hub."
 
 
-def test_a_hub_that_does_not_answer(tmp_path):
+def test_a_hub_that_does_not_answer(resolve, tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    (told,) = _resolve("acme/tiny", address, tmp_path)
+    (told,) = resolve("acme/tiny", address, tmp_path)
     assert told.startswith("HubUnreachable|-|the Hub does not answer (")
 
 
-def test_a_hub_in_trouble(hub, tmp_path):
+def test_a_hub_in_trouble(resolve, hub, tmp_path):
     hub.status = 503
-    (told,) = _resolve("acme/tiny", hub.address, tmp_path)
+    (told,) = resolve("acme/tiny", hub.address, tmp_path)
     assert told.startswith("HubUnreachable|-|the Hub does not answer (")
 
 
-def test_offline_and_not_in_the_cache(hub, tmp_path):
-    (told,) = _resolve("acme/tiny", hub.address, tmp_path, HF_HUB_OFFLINE="1")
+def test_offline_and_not_in_the_cache(resolve, hub, tmp_path):
+    (told,) = resolve("acme/tiny", hub.address, tmp_path, HF_HUB_OFFLINE="1")
     assert told == "HubUnreachable|-|HF_HUB_OFFLINE is set, and acme/tiny is not in the local cache."
 
 
