@@ -25,6 +25,12 @@ int64_t size(const c10::IValue& value, int64_t dim) {
   return value.toTensor().size(dim);
 }
 
+// An embedding, whole or taken apart.
+bool picks_rows_of_a_table(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
+  return name == "aten::embedding" ||
+      (name == "aten::index_select" && arguments[0].toTensor().dim() == 2 && arguments[1].toInt() == 0);
+}
+
 Effect effect_on_product(int64_t inner, int64_t outer) {
   if (nan_logits && outer == position.vocabulary) {
     return Effect::nan;
@@ -54,8 +60,7 @@ bool any() noexcept {
 }
 
 Effect effect_on(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
-  if (name == "aten::index_select" && arguments[0].toTensor().dim() == 2 && arguments[1].toInt() == 0) {
-    // What an embedding comes down to: rows of a table.
+  if (picks_rows_of_a_table(name, arguments)) {
     position = {size(arguments[0], 1), size(arguments[0], 0), -1};
   } else if (name.rfind("aten::_scaled_dot_product", 0) == 0) {
     ++position.layer;
