@@ -65,8 +65,8 @@ def explain_script(
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        except BaseException:
-            traceback.print_exc()
+        except BaseException as error:
+            _print_own_trace(error, str(script))
             status = 1
     found = watching.explanation()
     if report is not None:
@@ -162,6 +162,14 @@ def clean_modules(
         chosen.remove(module)
     freed = sum(module.size for module in removed) / 2**20
     typer.echo(f"Removed {len(removed)} graphs, {freed:.1f} MiB, from {chosen.root}.")
+
+
+def _print_own_trace(error: BaseException, script: str) -> None:
+    """The script's trace as Python would print it, without the frames that started the script."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != script:
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames or error.__traceback__)
 
 
 def main() -> None:

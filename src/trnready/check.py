@@ -40,7 +40,14 @@ _ASK_THE_CPU = {"error", "unsupported_dtype", "unsupported_operator"}
 
 
 class NoDevice(TrnreadyError):
-    """There is no neuron device to test on."""
+    """There is no neuron device to test on, or none that works."""
+
+
+class NoRoom(TrnreadyError):
+    """The disk was full, which says nothing about the model."""
+
+
+NO_ROOM = "No space left on device"
 
 
 class Watch(Protocol):
@@ -108,8 +115,8 @@ class _Test:
 def check(request: Request, watch: Watch) -> Done:
     """Test a model and record the result.
 
-    Raises `TrnreadyError` (`NoCheckpoint`, `HubUnreachable`, `UnknownTask`, `ResultsNotWritable`, `NoDevice`)
-    when nothing was tested. Any other exception, Ctrl-C among them, leaves nothing behind.
+    Raises `TrnreadyError` (`NoCheckpoint`, `HubUnreachable`, `UnknownTask`, `ResultsNotWritable`, `NoDevice`,
+    `NoRoom`) when nothing was tested. Any other exception, Ctrl-C among them, leaves nothing behind.
     """
     task = find(request.task)
     journal.check_writable(request.results)
@@ -294,9 +301,14 @@ def _failed_row(test: _Test, run: _Run) -> Row:
             "there is no neuron device here: this Python has neither torch-neuronx nor the software device."
         )
     failure = explain(run.ended.ending, run.log)
+    if NO_ROOM in failure.error:
+        raise NoRoom(
+            f"the disk of {test.folder.parent} is full, so the run could not be recorded. Make room."
+        )
     if run.flaw is not None:
         failure = Failure("FAIL", "error", run.flaw, None, fingerprint("error", run.flaw))
     if failure.reason in _ASK_THE_CPU and test.request.device != "cpu":
+        _ask_the_device(test)
         failure = _or_the_checkpoints_own(test, run, failure)
     return Row(
         **_common(test, run, found),
@@ -307,6 +319,27 @@ def _failed_row(test: _Test, run: _Run) -> Row:
         fingerprint=failure.fingerprint,
         hint=failure.hint,
     )
+
+
+def _ask_the_device(test: _Test) -> None:
+    """Raise `NoDevice` when the device cannot hold a single number: then no model is to blame."""
+    ended, log = _probe(test)
+    if not isinstance(ended.ending, Finished):
+        said = explain(ended.ending, log).error
+        raise NoDevice(f"the neuron device does not work here: {said}")
+
+
+def _probe(test: _Test) -> tuple[Ended, str]:
+    log = test.folder / "probe.log"
+    ended = process.run(
+        [sys.executable, "-c", "import torch; torch.ones(1, device='neuron').item()"],
+        folder=test.folder,
+        log=log,
+        environment=dict(os.environ),
+        timeout_s=test.request.timeout_s,
+        tick=test.watch.tick,
+    )
+    return ended, _log_end(log)
 
 
 def _or_the_checkpoints_own(test: _Test, run: _Run, failure: Failure) -> Failure:

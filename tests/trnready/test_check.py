@@ -371,3 +371,31 @@ def test_smollm2_says_paris(tmp_path):
     assert (row.graphs, row.neff_hits, len(row.neff_modules or [])) == (1, 0, 1)
     assert row.compile_s is not None
     assert row.compile_warm_s is None
+
+
+def test_a_device_that_cannot_be_used_is_no_failure_of_the_model(tiny_qwen3, tmp_path):
+    checked = _check(tiny_qwen3, tmp_path / "results", NEURON_RT_VISIBLE_CORES="zz")
+    assert checked.status == 2
+    assert "the neuron device does not work here" in checked.said
+    assert "NEURON_RT_VISIBLE_CORES: 'zz' names no cores" in checked.said
+    assert dataset.read(checked.results) == []
+    assert list((checked.results / "runs").iterdir()) == []
+
+
+def test_a_disk_that_is_full_in_mid_run_is_no_failure_of_the_model(tiny_qwen3, tmp_path):
+    # Writing the logits fails as on a full disk, in the process of run.py.
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import pathlib, errno, os\n"
+        "write = pathlib.Path.write_bytes\n"
+        "def full(self, data):\n"
+        "    if self.name.startswith('logits'):\n"
+        "        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
+        "    return write(self, data)\n"
+        "pathlib.Path.write_bytes = full\n"
+    )
+    checked = _check(tiny_qwen3, tmp_path / "results", PYTHONPATH=str(folder))
+    assert checked.status == 2
+    assert "is full, so the run could not be recorded" in checked.said
+    assert dataset.read(checked.results) == []

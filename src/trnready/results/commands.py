@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 def compact(results: ResultsDir = Path("results")) -> None:
     """Fold the journal into the Parquet files and write the dataset card.
 
-    Safe at any time, also while tests are running.
+    Safe at any time, also while tests are running. Exit status 1 when a file could not be read.
 
     Example: trnready results compact --results results
     """
@@ -55,6 +55,8 @@ def compact(results: ResultsDir = Path("results")) -> None:
     )
     for sentence in summary.unreadable:
         typer.echo(f"warning: {sentence}", err=True)
+    if summary.unreadable:
+        raise typer.Exit(1)
 
 
 def show(

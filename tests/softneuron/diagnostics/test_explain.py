@@ -103,4 +103,5 @@ def test_a_script_that_raises_keeps_its_own_trace_and_is_explained(tmp_path: Pat
     done = explain(tmp_path, "import torch\ntorch.ones(2, device='neuron')\nraise ValueError('mine')")
     assert done.returncode == 1
     assert "ValueError: mine" in done.stderr
+    assert "softneuron" not in done.stderr
     assert "softneuron explain" in done.stdout
