@@ -49,10 +49,10 @@ demo: setup $(MODEL)  ## test a real model on software NeuronCores, then show th
 	  $(BIN)/trnready serve --results $(DEMO)/results --port $(PORT); \
 	fi
 
-test: setup $(MODEL)  ## run every test: style, types, then pytest (about 15 minutes on 2 cores)
+test: setup $(MODEL)  ## run every test: style, types, then pytest (20 to 25 minutes on 2 cores)
 	@echo "==> test 1/2: style, types, import rules"
 	@$(MAKE) --no-print-directory check
-	@echo "==> test 2/2: pytest, about 15 minutes on 2 cores"
+	@echo "==> test 2/2: pytest, 20 to 25 minutes on 2 cores"
 	@$(BIN)/python -m pytest
 
 check: setup  ## style, types and import rules only

@@ -53,7 +53,7 @@ def main() -> None:
     show("add of 16 elements", interleaved(adds, rounds=60, calls=2000), 1e6, "µs")
     for dtype in (torch.float32, torch.bfloat16):
         name = f"decoder layer, {str(dtype).removeprefix('torch.')}"
-        show(name, interleaved(layer_calls(dtype), rounds=60, calls=5), 1e3, "ms")
+        show(name, interleaved(layer_calls(dtype), rounds=30, calls=4), 1e3, "ms")
 
 
 def show(name: str, seconds: dict[str, float], scale: float, unit: str) -> None:
