@@ -160,6 +160,8 @@ def clean_modules(
     removed = [module for module in chosen.modules() if module.fault is not None or not damaged_only]
     for module in removed:
         chosen.remove(module)
+    if not damaged_only:
+        chosen.remove_traces()
     freed = sum(module.size for module in removed) / 2**20
     typer.echo(f"Removed {len(removed)} graphs, {freed:.1f} MiB, from {chosen.root}.")
 

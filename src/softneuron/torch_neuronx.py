@@ -7,6 +7,7 @@ from softneuron.diagnostics.metrics import (
     clear_op_tracking,
     get_dynamo_metrics,
     get_executed_ops,
+    get_fallback_graphs,
     get_fallback_ops,
     reset_dynamo_metrics,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "empty_cache",
     "get_dynamo_metrics",
     "get_executed_ops",
+    "get_fallback_graphs",
     "get_fallback_ops",
     "is_available",
     "max_memory_allocated",

@@ -65,3 +65,65 @@ def test_a_core_that_does_not_load_is_a_warning_and_torch_still_imports(run_pyth
         "print(hasattr(torch, 'neuron'), [str(w.message)[:36] for w in seen])"
     )
     assert run_python(program, PYTHONPATH=str(tmp_path)) == ("False ['softneuron: the device neuron is not']")
+
+
+STANDING = """
+import contextlib, io, os, torch
+from softneuron import _autoload
+from softneuron.registration import standing_aside
+print(standing_aside())
+torch.backends.cuda.is_built = torch.cuda.is_available = lambda: True
+print(standing_aside())
+for value in ("0", "1"):
+    os.environ["SOFTNEURON"] = value
+    print(standing_aside())
+os.environ["SOFTNEURON"] = ""
+_autoload()
+print(hasattr(torch, "neuron"), torch._C._get_privateuse1_backend_name())
+torch.utils.rename_privateuse1_backend("another")
+os.environ["SOFTNEURON"] = "1"
+print(standing_aside())
+"""
+
+
+def test_it_stands_aside_for_cuda_unless_asked_for_and_for_another_backend(run_python):
+    assert run_python(STANDING, TORCH_DEVICE_BACKEND_AUTOLOAD="0", SOFTNEURON="").splitlines() == [
+        "None",
+        "CUDA is present and SOFTNEURON is not 1",
+        "SOFTNEURON=0",
+        "None",
+        "False privateuseone",
+        "another out-of-tree backend is registered",
+    ]
+
+
+def test_python_started_in_the_source_folder_imports_torch(run_python):
+    source = Path(__import__("softneuron").__file__).parent
+    program = (
+        f"import os, sys; os.chdir({str(source)!r}); sys.path.insert(0, '');"
+        "import torch; print(torch.neuron.device_count())"
+    )
+    assert run_python(program) == "4"
+
+
+def test_no_cores_is_a_warning_with_the_reason(run_python):
+    program = (
+        "import warnings, torch\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        "    torch.manual_seed(1)\n"
+        "    print(torch.neuron.is_available(), torch.accelerator.is_available())\n"
+        "    print(torch.neuron.device_count())\n"
+        "print([str(warning.message) for warning in seen][0])\n"
+        "uses = torch.neuron.current_device, torch.neuron.init, lambda: torch.ones(1, device='neuron')\n"
+        "for use in uses:\n"
+        "    try: use()\n"
+        "    except RuntimeError as error: print(error)\n"
+    )
+    reason = "NEURON_RT_NUM_CORES=9: trn2.3xlarge has 4 cores"
+    assert run_python(program, NEURON_RT_NUM_CORES="9").splitlines() == [
+        "False False",
+        "0",
+        f"neuron has no cores: {reason}",
+        *[reason] * 3,
+    ]

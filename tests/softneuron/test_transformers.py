@@ -7,7 +7,20 @@ from pathlib import Path
 import pytest
 import torch
 import torch_neuronx
-from transformers import AutoModelForCausalLM, AutoTokenizer, TrainingArguments, pipeline
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+    TrainingArguments,
+    pipeline,
+)
 
 # From the documentation page "AWS Trainium" of Transformers; only the checkpoint's name is replaced.
 DOCUMENTED = """
@@ -123,3 +136,87 @@ def test_training_arguments_choose_the_device_and_its_compiler(tmp_path: Path):
     arguments = TrainingArguments(output_dir=str(tmp_path), bf16=True, torch_compile=True)
     assert arguments.device == torch.device("neuron:0")
     assert arguments.torch_compile_backend == "neuron"
+
+
+TRAINING = """
+import torch
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+model = AutoModelForCausalLM.from_pretrained("CHECKPOINT", dtype="float32")
+before = model.model.embed_tokens.weight.detach().clone()
+tokens = torch.randint(1, 257, (8, 16), generator=torch.Generator().manual_seed(0))
+arguments = TrainingArguments(output_dir="OUTPUT", bf16=True, max_steps=3, logging_steps=1, report_to="none")
+rows = [{"input_ids": row, "labels": row} for row in tokens]
+trainer = Trainer(model=model, args=arguments, train_dataset=rows)
+trainer.train()
+losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+weight = trainer.model.model.embed_tokens.weight
+print(
+    arguments.device, len(losses), losses[-1] < losses[0],
+    {str(parameter.device) for parameter in trainer.model.parameters()},
+    torch.equal(weight.cpu(), before), trainer.model.lm_head.weight is weight,
+)
+"""
+
+
+def test_the_documented_arguments_train_on_the_device(tiny_qwen3: Path, tmp_path: Path, run_python):
+    program = TRAINING.replace("CHECKPOINT", str(tiny_qwen3)).replace("OUTPUT", str(tmp_path))
+    assert run_python(program).splitlines()[-1] == "neuron:0 3 True {'neuron:0'} False True"
+    assert (tmp_path / "checkpoint-3" / "model.safetensors").exists()
+
+
+COMMON = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "pad_token_id": 0,
+}
+ATTENTION = COMMON | {
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+KINDS = {
+    # A sliding-window layer counts its tokens in a Python integer, so every step is a graph of its own.
+    "sliding window": (MistralForCausalLM, MistralConfig(**ATTENTION, sliding_window=8), 3),
+    "mixture of experts": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig(
+            **ATTENTION, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2, head_dim=8
+        ),
+        1,
+    ),
+    "state space": (MambaForCausalLM, MambaConfig(**COMMON, state_size=8), 1),
+    "encoder and decoder": (
+        T5ForConditionalGeneration,
+        T5Config(
+            vocab_size=97, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4, decoder_start_token_id=1
+        ),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_of_other_kinds_have_the_tokens_of_the_cpu(kind, neff_cache, fresh_dynamo, monkeypatch):
+    monkeypatch.setenv("NEURON_COMPILER_OPT_LEVEL", "-O0")
+    torch.manual_seed(0)
+    architecture, config, compiled = KINDS[kind]
+    model = architecture(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.2, generator=generator)
+    model.generation_config.eos_token_id = None
+    ids = torch.tensor([[5, 7, 11, 13]])
+    options = {"do_sample": False, "max_new_tokens": 4, "cache_implementation": "static"}
+    expected = model.generate(ids, **options, disable_compile=True)
+    model.to("neuron")
+    # Transformers moves what a decoder consumes, but not what goes into an encoder.
+    given = ids.to("neuron") if config.is_encoder_decoder else ids
+    for _ in range(2):
+        assert torch.equal(model.generate(given, **options).cpu(), expected)
+        assert len(torch_neuronx.get_dynamo_metrics()) == compiled

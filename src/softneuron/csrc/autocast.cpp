@@ -1,4 +1,6 @@
 // torch.autocast("neuron"): CUDA's operator lists.
+#include "autocast.h"
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
@@ -37,3 +39,11 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 }
 
 }  // namespace
+
+namespace softneuron {
+
+void choose_autocast_dtype() {
+  at::autocast::set_autocast_dtype(c10::DeviceType::PrivateUse1, at::kBFloat16);
+}
+
+}  // namespace softneuron

@@ -29,6 +29,9 @@ class Call {
   // replaces the CPU tensors that it left on the stack by neuron ones.
   void to_device();
 
+  // The fault `silent_cpu:operator`: matrix products run on the host, and say so.
+  bool is_taken_to_host() const;
+
   // Whose memory the kernel's results and scratch are charged to.
   int charged() const {
     return stays_on_host_ ? kHost : core_;

@@ -1,83 +1,149 @@
 #include "faults.h"
 
+#include "cores.h"
+#include "memory.h"
+
 #include <c10/util/Exception.h>
 
-#include <atomic>
-#include <limits>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
 
 namespace softneuron::faults {
+
+std::atomic<uint64_t> active{0};
+
 namespace {
 
-std::atomic<bool> active{false};
-std::atomic<bool> nan_logits{false};
-std::atomic<int64_t> skipped_layer{-1};
-
-// Where a decoder is: an embedding opens a forward pass, each attention opens
-// a layer, the widest matrix product is the vocabulary's.
-struct Position {
-  int64_t hidden = -1;
-  int64_t vocabulary = -1;
-  int64_t layer = -1;
+constexpr size_t kCount = static_cast<size_t>(Fault::count_);
+constexpr std::array<const char*, kCount> kNames = {
+    "nan_logits",
+    "skip_layer",
+    "wrong_kv_row",
+    "drop_masked_writes",
+    "ignore_storage_offset",
+    "attention_scale",
+    "swap_heads",
+    "low_precision_weights",
+    "wrong_expert",
+    "wrong_router",
+    "alias_cross_attention",
+    "bf16_matmul",
+    "untie_weights",
+    "ignore_device_index",
+    "poison_memory",
+    "silent_cpu",
+    "refuse_dynamic",
+    "small_hbm",
+    "hang",
+    "abort",
+    "unseeded_random",
+    "garbled_text",
+    "every_second_run",
 };
-thread_local Position position;
 
-int64_t size(const c10::IValue& value, int64_t dim) {
-  return value.toTensor().size(dim);
-}
+std::array<std::atomic<int64_t>, kCount> arguments{};
+std::array<std::atomic<int64_t>, kCount> times_fired{};
+std::mutex host_mutex;
+std::set<std::string> host_operators;
 
-// An embedding, whole or taken apart.
-bool picks_rows_of_a_table(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
-  return name == "aten::embedding" ||
-      (name == "aten::index_select" && arguments[0].toTensor().dim() == 2 && arguments[1].toInt() == 0);
-}
-
-Effect effect_on_product(int64_t inner, int64_t outer) {
-  if (nan_logits && outer == position.vocabulary) {
-    return Effect::nan;
-  }
-  if (position.layer >= 0 && position.layer == skipped_layer && outer == position.hidden &&
-      inner != position.hidden) {
-    return Effect::zero;
-  }
-  return Effect::none;
+std::filesystem::path mark_of_every_second_run() {
+  const char* folder = std::getenv("TORCH_NEURONX_NEFF_CACHE_DIR");
+  const bool named = folder != nullptr && folder[0] != '\0';
+  return std::filesystem::path(named ? folder : "/tmp/neff_cache") / ".every-second-run";
 }
 
 }  // namespace
 
 void enable(const std::string& name, int64_t argument) {
-  if (name == "nan_logits") {
-    nan_logits = true;
-  } else if (name == "skip_layer") {
-    skipped_layer = argument;
-  } else {
-    TORCH_CHECK(false, "no such fault mode in the eager device: ", name);
+  for (size_t i = 0; i < kCount; ++i) {
+    if (name != kNames[i]) {
+      continue;
+    }
+    arguments[i].store(argument);
+    times_fired[i].store(0);
+    active.fetch_or(uint64_t{1} << i);
+    if (static_cast<Fault>(i) == Fault::poison_memory) {
+      set_poison(true);
+    } else if (static_cast<Fault>(i) == Fault::small_hbm) {
+      for (int core = 0; core < core_count(); ++core) {
+        set_core_limit(core, argument * (int64_t{1} << 10));
+      }
+    }
+    return;
   }
-  active = true;
+  TORCH_CHECK(false, "no such fault mode in the C++ core: ", name);
 }
 
-bool any() noexcept {
-  return active.load(std::memory_order_relaxed);
+void disable_all() {
+  active.store(0);
+  set_poison(false);
+  const std::lock_guard<std::mutex> lock(host_mutex);
+  host_operators.clear();
 }
 
-Effect effect_on(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
-  if (picks_rows_of_a_table(name, arguments)) {
-    position = {size(arguments[0], 1), size(arguments[0], 0), -1};
-  } else if (name.rfind("aten::_scaled_dot_product", 0) == 0) {
-    ++position.layer;
-    return position.layer == skipped_layer ? Effect::zero : Effect::none;
-  } else if (name == "aten::mm") {
-    return effect_on_product(size(arguments[0], 1), size(arguments[1], 1));
-  } else if (name == "aten::addmm") {
-    return effect_on_product(size(arguments[1], 1), size(arguments[2], 1));
+int64_t argument(Fault fault) noexcept {
+  return arguments[static_cast<size_t>(fault)].load(std::memory_order_relaxed);
+}
+
+void fire(Fault fault) {
+  const auto index = static_cast<size_t>(fault);
+  if (times_fired[index].fetch_add(1, std::memory_order_relaxed) == 0) {
+    std::fprintf(stderr, "softneuron: fault %s fired\n", kNames[index]);
+    std::fflush(stderr);
   }
-  return Effect::none;
 }
 
-void apply(Effect effect, c10::IValue& result) {
-  if (effect == Effect::zero) {
-    result.toTensor().zero_();
-  } else if (effect == Effect::nan) {
-    result.toTensor().fill_(std::numeric_limits<double>::quiet_NaN());
+std::vector<std::pair<std::string, int64_t>> fired() {
+  std::vector<std::pair<std::string, int64_t>> result;
+  for (size_t i = 0; i < kCount; ++i) {
+    if (on(static_cast<Fault>(i))) {
+      result.emplace_back(kNames[i], times_fired[i].load());
+    }
+  }
+  return result;
+}
+
+void took_to_host(const std::string& operator_name) {
+  fire(Fault::silent_cpu);
+  const std::lock_guard<std::mutex> lock(host_mutex);
+  host_operators.insert(operator_name);
+}
+
+std::vector<std::string> operators_on_host() {
+  const std::lock_guard<std::mutex> lock(host_mutex);
+  return {host_operators.begin(), host_operators.end()};
+}
+
+bool wrong_this_time() {
+  static const bool wrong = [] {
+    const std::filesystem::path mark = mark_of_every_second_run();
+    if (std::filesystem::remove(mark)) {
+      return false;
+    }
+    std::filesystem::create_directories(mark.parent_path());
+    std::ofstream(mark).put('\n');
+    return true;
+  }();
+  return wrong;
+}
+
+void hang_or_abort() {
+  if (on(Fault::abort)) {
+    fire(Fault::abort);
+    std::abort();
+  }
+  if (on(Fault::hang)) {
+    fire(Fault::hang);
+    for (;;) {
+      std::this_thread::sleep_for(std::chrono::hours(1));
+    }
   }
 }
 

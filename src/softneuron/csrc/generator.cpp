@@ -1,6 +1,7 @@
 #include "generator.h"
 
 #include "cores.h"
+#include "faults.h"
 #include "memory.h"
 
 #include <array>
@@ -15,11 +16,12 @@ NeuronGenerator::NeuronGenerator(c10::DeviceIndex core)
 void NeuronGenerator::set_current_seed(uint64_t seed) {
   host_.set_current_seed(seed);
 }
+// The CPU's algorithm has no offset; PyTorch pickles one for every device.
 void NeuronGenerator::set_offset(uint64_t offset) {
-  host_.set_offset(offset);
+  TORCH_CHECK(offset == 0, "a generator of neuron has no offset; restore it with set_state");
 }
 uint64_t NeuronGenerator::get_offset() const {
-  return host_.get_offset();
+  return 0;
 }
 uint64_t NeuronGenerator::current_seed() const {
   return host_.current_seed();
@@ -58,6 +60,12 @@ at::Generator new_generator(int core) {
 }
 
 at::Generator host_generator(const std::optional<at::Generator>& generator, int core) {
+  if (C10_UNLIKELY(faults::on(faults::Fault::unseeded_random))) {
+    faults::fire(faults::Fault::unseeded_random);
+    at::Generator unseeded = at::detail::createCPUGenerator();
+    unseeded.seed();
+    return unseeded;
+  }
   if (!generator.has_value() || !generator->defined()) {
     return default_generator(core).get<NeuronGenerator>()->host();
   }

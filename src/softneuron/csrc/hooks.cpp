@@ -4,9 +4,9 @@
 #include "cores.h"
 #include "generator.h"
 #include "memory.h"
+#include "pinned.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <cstring>
 
@@ -21,7 +21,7 @@ struct NeuronHooks final : public at::PrivateUse1HooksInterface {
     return core_count() > 0;
   }
   bool hasPrimaryContext(c10::DeviceIndex) const override {
-    return true;
+    return cores_used();
   }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(core_count());
@@ -48,7 +48,10 @@ struct NeuronHooks final : public at::PrivateUse1HooksInterface {
     return neuron_device(current_core());
   }
   at::Allocator* getPinnedMemoryAllocator() const override {
-    return c10::GetCPUAllocator();
+    return pinned_allocator();
+  }
+  bool isPinnedPtr(const void* data) const override {
+    return is_pinned(data);
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     const auto host = host_storage(storage);

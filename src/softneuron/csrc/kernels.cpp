@@ -4,8 +4,10 @@
 #include "call.h"
 #include "cores.h"
 #include "faults.h"
+#include "faulty_call.h"
 #include "generator.h"
 #include "memory.h"
+#include "profiling.h"
 #include "tracking.h"
 #include "words.h"
 
@@ -36,6 +38,7 @@ void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
       plan.kernels.has(layout), "Could not run '", op.operator_name(), "' with arguments from the '",
       layout == c10::DispatchKey::Dense ? "" : c10::toString(layout),
       "neuron' backend: no kernel of this operator runs on a software NeuronCore.");
+  use_cores();
   plan.calls.fetch_add(1, std::memory_order_relaxed);
   Call call(plan, *stack);
   call.to_host();
@@ -43,12 +46,16 @@ void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   if (C10_UNLIKELY(tracking::on())) {
     tracking::operator_ran(plan.name, call.arguments());
   }
-  faults::Effect effect = faults::Effect::none;
+  std::optional<faults::FaultyCall> faulty;
   if (C10_UNLIKELY(faults::any())) {
-    effect = faults::effect_on(plan.name, call.arguments());
+    faulty.emplace(plan.name, *stack, stack->size() - plan.argument_count);
+    if (faults::on(faults::Fault::silent_cpu) && call.is_taken_to_host()) {
+      faults::took_to_host(plan.name);
+    }
   }
   try {
     const ChargeScope charge(call.charged());
+    const profiling::Span span(profiling::Kind::kernel, plan.name, call.core());
     const at::AutoDispatchBelowADInplaceOrView guard;
     if (C10_UNLIKELY(plan.draws_from_default_generator)) {
       const DefaultGeneratorScope generator(call.core());
@@ -56,8 +63,8 @@ void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
     } else {
       op.redispatchBoxed(cpu, stack);
     }
-    if (C10_UNLIKELY(effect != faults::Effect::none)) {
-      faults::apply(effect, (*stack)[stack->size() - plan.return_count]);
+    if (C10_UNLIKELY(faulty.has_value())) {
+      faulty->spoil({stack->data() + stack->size() - plan.return_count, plan.return_count});
     }
   } catch (const c10::Error& error) {
     throw_in_neuron_words(error);
@@ -67,6 +74,16 @@ void run_on_core(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
 
 // -- Operators that make or move tensors: written out -----------------------
 
+// The fault `silent_cpu:model`: what is asked for on a core is made on the host.
+bool model_stays_on_host() {
+  if (!faults::on(faults::Fault::silent_cpu) ||
+      faults::argument(faults::Fault::silent_cpu) != static_cast<int64_t>(faults::Silent::model)) {
+    return false;
+  }
+  faults::fire(faults::Fault::silent_cpu);
+  return true;
+}
+
 at::Tensor empty(
     c10::IntArrayRef size,
     std::optional<at::ScalarType> dtype,
@@ -75,6 +92,9 @@ at::Tensor empty(
     std::optional<bool> pin_memory,
     std::optional<at::MemoryFormat> memory_format) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  if (C10_UNLIKELY(model_stays_on_host())) {
+    return at::detail::empty_cpu(size, dtype, layout, c10::Device(c10::DeviceType::CPU), false, memory_format);
+  }
   const c10::DeviceGuard guard(c10::device_or_default(device));
   return at::detail::empty_generic(
       size, neuron_allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -89,6 +109,9 @@ at::Tensor empty_strided(
     std::optional<at::Device> device,
     std::optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+  if (C10_UNLIKELY(model_stays_on_host())) {
+    return at::detail::empty_strided_cpu(size, stride, dtype, layout, c10::Device(c10::DeviceType::CPU), false);
+  }
   const c10::DeviceGuard guard(c10::device_or_default(device));
   return at::detail::empty_strided_generic(
       size, stride, neuron_allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -105,9 +128,25 @@ at::Tensor on_host(const at::Tensor& tensor) {
   return tensor;
 }
 
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+// What a profiler calls a copy, in the words that it uses for other devices.
+const std::string& direction(const at::Tensor& to, const at::Tensor& from) {
+  static const std::string words[] = {"Memcpy HtoD", "Memcpy DtoH", "Memcpy DtoD"};
+  return words[to.is_cpu() ? 1 : from.is_cpu() ? 0 : 2];
+}
+
+void copy_bytes(const at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  use_cores();
   const at::AutoDispatchBelowADInplaceOrView guard;
-  on_host(self).copy_(on_host(source), non_blocking);
+  const at::Tensor target = on_host(to);
+  const at::Tensor source = on_host(from);
+  const int core = (to.is_cpu() ? from : to).device().index();
+  const profiling::Span span(profiling::Kind::copy, direction(to, from), core);
+  const ChargeScope charge(to.is_cpu() ? kHost : core);
+  target.copy_(source, non_blocking);
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  copy_bytes(self, source, non_blocking);
   if (C10_UNLIKELY(tracking::on())) {
     tracking::copied(source, self);
   }
@@ -115,8 +154,7 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  on_host(destination).copy_(on_host(self), non_blocking);
+  copy_bytes(destination, self, non_blocking);
   return destination;
 }
 
@@ -144,6 +182,7 @@ at::Tensor& set_storage(
 
 // Between devices and between the layouts that plain memory cannot express.
 at::Tensor& copy_other_layout(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  use_cores();
   const at::AutoDispatchBelowADInplaceOrView guard;
   Faces faces;
   const int core = (self.device().is_privateuseone() ? self : source).device().index();
@@ -182,6 +221,10 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
     return tensor.layout() == c10::kStrided && (tensor.is_cpu() || tensor.is_privateuseone()) &&
         !tensor.key_set().has_any(c10::python_ks);
   };
+  if (C10_UNLIKELY(faults::on(faults::Fault::untie_weights))) {
+    faults::fire(faults::Fault::untie_weights);
+    return self.device().type() == from.device().type();
+  }
   return (dense(self) && dense(from)) || at::native::_has_compatible_shallow_copy_type(self, from);
 }
 

@@ -2,53 +2,106 @@
 
 #include "alias.h"
 #include "cores.h"
+#include "faults.h"
+#include "pinned.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 #include <iomanip>
+#include <memory>
+#include <mutex>
 #include <sstream>
+#include <string_view>
 
 namespace softneuron {
 namespace {
-
-struct Counters {
-  std::atomic<int64_t> limit{0};
-  std::atomic<int64_t> allocated{0};
-  std::atomic<int64_t> peak{0};
-  std::atomic<int64_t> allocated_total{0};
-  std::atomic<int64_t> freed_total{0};
-  std::atomic<int64_t> blocks{0};
-  std::atomic<int64_t> blocks_peak{0};
-  std::atomic<int64_t> blocks_total{0};
-  std::atomic<int64_t> out_of_memory{0};
-};
-
-std::array<Counters, kMaxCores> counters;
-std::atomic<bool> poison{false};
-
-thread_local int charged_core = kHost;
-// What the intra-op pool's threads charge to: they run kernels of the thread
-// that opened the newest scope and have no thread-local scope of their own.
-std::atomic<int> shared_core{kHost};
 
 // In front of every block. 64 bytes, so that what follows keeps the alignment
 // that PyTorch's kernels are written for.
 struct alignas(64) Header {
   int64_t bytes;
   int32_t core;
+  Header* older;
+  Header* newer;
 };
 static_assert(sizeof(Header) == 64);
 
-void raise_peak(std::atomic<int64_t>& peak, int64_t value) {
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+struct Core {
+  std::mutex mutex;
+  CoreMemory now;
+  Header* newest = nullptr;
+};
+
+std::array<Core, kMaxCores> cores;
+std::atomic<bool> poison{false};
+
+std::mutex describer_mutex;
+std::shared_ptr<const Describer> describer;
+
+// What a thread's kernels are charged to, for the threads that help it.
+using Charge = std::shared_ptr<std::atomic<int>>;
+
+thread_local const Charge charge = std::make_shared<std::atomic<int>>(kHost);
+thread_local std::atomic<int>* const charged = charge.get();
+// Of a thread of an intra-op pool: the charge of the thread that owns the pool.
+thread_local Charge helped;
+// To how many threads this thread has made itself known as their pool's owner.
+thread_local int known_to = 1;
+// The core of the backward node that runs in this thread.
+thread_local int node_core = kHost;
+
+// The state that PyTorch carries to other threads.
+constexpr std::string_view kCarriedName = "SOFTNEURON_CORE";
+const c10::DebugInfoKind kCarried(&kCarriedName);
+
+struct CarriedCore final : c10::DebugInfoBase {
+  explicit CarriedCore(int number) : core(number) {}
+  int core;
+};
+
+// An intra-op pool belongs to one thread for life (GNU's OpenMP, which
+// PyTorch's builds for Linux carry): one parallel region tells its threads whom
+// they help.
+void make_known_to_pool(int threads) {
+  if (at::in_parallel_region()) {
+    return;
   }
+  known_to = threads;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  at::Tensor one_each = at::detail::empty_cpu({threads}, at::kByte, false, std::nullopt);
+  const Charge mine = charge;
+  at::TensorIterator::nullary_op(one_each).for_each(
+      [&mine](char**, const int64_t*, int64_t, int64_t) {
+        if (charge != mine) {
+          helped = mine;
+        }
+      },
+      /*grain_size=*/1);
+}
+
+int core_to_charge() {
+  const int core = charged->load(std::memory_order_relaxed);
+  if (core != kHost) {
+    return core;
+  }
+  if (C10_UNLIKELY(node_core != kHost)) {
+    return node_core;
+  }
+  if (C10_UNLIKELY(helped != nullptr) && at::in_parallel_region()) {
+    return helped->load(std::memory_order_relaxed);
+  }
+  const auto* carried = static_cast<const CarriedCore*>(c10::ThreadLocalDebugInfo::get(kCarried));
+  return C10_UNLIKELY(carried != nullptr) ? carried->core : kHost;
 }
 
 std::string human(int64_t bytes) {
@@ -64,30 +117,109 @@ std::string human(int64_t bytes) {
   return out.str();
 }
 
-void charge(int core, int64_t bytes) {
-  Counters& c = counters[core];
-  const int64_t limit = c.limit.load(std::memory_order_relaxed);
-  int64_t used = c.allocated.load(std::memory_order_relaxed);
-  do {
-    if (used + bytes > limit) {
-      c.out_of_memory.fetch_add(1, std::memory_order_relaxed);
-      TORCH_CHECK_WITH(
-          OutOfMemoryError, false, "neuron:", core, " out of memory. Tried to allocate ", human(bytes),
-          ". The core has a total capacity of ", human(limit), " of which ", human(limit - used),
-          " is free; ", human(used), " is in use.");
-    }
-  } while (!c.allocated.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  raise_peak(c.peak, used + bytes);
-  c.allocated_total.fetch_add(bytes, std::memory_order_relaxed);
-  c.blocks_total.fetch_add(1, std::memory_order_relaxed);
-  raise_peak(c.blocks_peak, c.blocks.fetch_add(1, std::memory_order_relaxed) + 1);
+std::vector<Block> blocks_of(const Core& core) {
+  std::vector<Block> blocks;
+  for (const Header* header = core.newest; header != nullptr; header = header->older) {
+    blocks.push_back({reinterpret_cast<uintptr_t>(header + 1), header->bytes});
+  }
+  return blocks;
 }
 
-void discharge(int core, int64_t bytes) {
-  Counters& c = counters[core];
-  c.allocated.fetch_sub(bytes, std::memory_order_relaxed);
-  c.freed_total.fetch_add(bytes, std::memory_order_relaxed);
-  c.blocks.fetch_sub(1, std::memory_order_relaxed);
+[[noreturn]] void refuse(int core, int64_t bytes, const CoreMemory& memory, std::vector<Block> blocks) {
+  close_node_charge();
+  const auto shown = std::min<size_t>(blocks.size(), 5);
+  std::partial_sort(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(shown), blocks.end(), [](const Block& a, const Block& b) {
+    return a.bytes > b.bytes;
+  });
+  blocks.resize(shown);
+  std::shared_ptr<const Describer> describe;
+  {
+    const std::lock_guard<std::mutex> lock(describer_mutex);
+    describe = describer;
+  }
+  std::string biggest;
+  if (describe != nullptr && shown > 0) {
+    biggest = (*describe)(core, blocks);
+  }
+  TORCH_CHECK_WITH(
+      OutOfMemoryError, false, "neuron:", core, " out of memory. Tried to allocate ", human(bytes),
+      ". The core has a total capacity of ", human(memory.limit), " of which ",
+      human(memory.limit - memory.allocated), " is free; ", human(memory.allocated), " is in use.", biggest);
+}
+
+void take(int core, int64_t bytes) {
+  Core& c = cores[core];
+  std::unique_lock<std::mutex> lock(c.mutex);
+  CoreMemory& now = c.now;
+  if (bytes > now.limit - now.allocated) {
+    ++now.out_of_memory;
+    if (faults::on(faults::Fault::small_hbm)) {
+      faults::fire(faults::Fault::small_hbm);
+    }
+    const CoreMemory seen = now;
+    std::vector<Block> blocks = blocks_of(c);
+    lock.unlock();
+    refuse(core, bytes, seen, std::move(blocks));
+  }
+  now.allocated += bytes;
+  now.peak = std::max(now.peak, now.allocated);
+  now.allocated_total += bytes;
+  ++now.blocks;
+  ++now.blocks_total;
+  now.blocks_peak = std::max(now.blocks_peak, now.blocks);
+}
+
+void give_back(CoreMemory& now, int64_t bytes) {
+  now.allocated -= bytes;
+  now.freed_total += bytes;
+  --now.blocks;
+}
+
+void report(int core, void* data, int64_t bytes) {
+  if (c10::memoryProfilingEnabled()) {
+    const CoreMemory memory = core_memory(core);
+    c10::reportMemoryUsageToProfiler(
+        data, bytes, static_cast<size_t>(memory.allocated), static_cast<size_t>(memory.allocated), neuron_device(core));
+  }
+}
+
+void link(Header* header, int core) {
+  header->core = core;
+  {
+    Core& c = cores[core];
+    const std::lock_guard<std::mutex> lock(c.mutex);
+    header->newer = nullptr;
+    header->older = c.newest;
+    if (c.newest != nullptr) {
+      c.newest->newer = header;
+    }
+    c.newest = header;
+  }
+  report(core, header + 1, header->bytes);
+}
+
+void unlink(Header* header) {
+  // In a forked process the lock may be held by a thread that did not come along.
+  if (C10_UNLIKELY(in_bad_fork())) {
+    return;
+  }
+  report(header->core, header + 1, -header->bytes);
+  Core& c = cores[header->core];
+  const std::lock_guard<std::mutex> lock(c.mutex);
+  (header->newer != nullptr ? header->newer->older : c.newest) = header->older;
+  if (header->older != nullptr) {
+    header->older->newer = header->newer;
+  }
+  give_back(c.now, header->bytes);
+}
+
+// The fault `ignore_device_index`: all memory comes from core 0.
+int charged_in_fact(int core) {
+  if (C10_UNLIKELY(core > 0 && faults::on(faults::Fault::ignore_device_index))) {
+    faults::fire(faults::Fault::ignore_device_index);
+    return 0;
+  }
+  return core;
 }
 
 void free_block(void* data) {
@@ -98,7 +230,7 @@ void free_block(void* data) {
   if (header->core == kHost) {
     c10::profiledCPUMemoryReporter().Delete(data);
   } else {
-    discharge(header->core, header->bytes);
+    unlink(header);
   }
   c10::free_cpu(header);
 }
@@ -111,15 +243,19 @@ c10::DataPtr allocate_block(size_t bytes, int core) {
       bytes <= static_cast<size_t>(std::numeric_limits<int64_t>::max()) - sizeof(Header),
       "Storage size calculation overflowed: ", bytes, " bytes");
   const auto size = static_cast<int64_t>(bytes);
+  core = charged_in_fact(core);
   if (core != kHost) {
-    charge(core, size);
+    use_cores();
+    take(core, size);
   }
   void* block = nullptr;
   try {
     block = c10::alloc_cpu(bytes + sizeof(Header));
   } catch (...) {
     if (core != kHost) {
-      discharge(core, size);
+      Core& c = cores[core];
+      const std::lock_guard<std::mutex> lock(c.mutex);
+      give_back(c.now, size);
     }
     throw;
   }
@@ -129,8 +265,14 @@ c10::DataPtr allocate_block(size_t bytes, int core) {
   void* data = header + 1;
   if (core == kHost) {
     c10::profiledCPUMemoryReporter().New(data, bytes);
-  } else if (poison.load(std::memory_order_relaxed)) {
-    std::memset(data, 0xFF, bytes);
+  } else {
+    link(header, core);
+    if (poison.load(std::memory_order_relaxed)) {
+      if (faults::on(faults::Fault::poison_memory)) {
+        faults::fire(faults::Fault::poison_memory);
+      }
+      std::memset(data, 0xFF, bytes);
+    }
   }
   return {data, data, &free_block, c10::DeviceType::CPU};
 }
@@ -138,11 +280,7 @@ c10::DataPtr allocate_block(size_t bytes, int core) {
 class ChargingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    int core = charged_core;
-    if (core == kHost && at::in_parallel_region()) {
-      core = shared_core.load(std::memory_order_relaxed);
-    }
-    return allocate_block(bytes, core);
+    return allocate_block(bytes, core_to_charge());
   }
   c10::DeleterFnPtr raw_deleter() const override {
     return &free_block;
@@ -212,51 +350,72 @@ class NeuronAllocator final : public c10::DeviceAllocator {
 }  // namespace
 
 CoreMemory core_memory(int core) {
-  const Counters& c = counters[core];
-  CoreMemory m;
-  m.limit = c.limit.load();
-  m.allocated = c.allocated.load();
-  m.peak = c.peak.load();
-  m.allocated_total = c.allocated_total.load();
-  m.freed_total = c.freed_total.load();
-  m.blocks = c.blocks.load();
-  m.blocks_peak = c.blocks_peak.load();
-  m.blocks_total = c.blocks_total.load();
-  m.out_of_memory = c.out_of_memory.load();
-  return m;
+  const std::lock_guard<std::mutex> lock(cores[core].mutex);
+  return cores[core].now;
+}
+
+std::vector<Block> live_blocks(int core) {
+  const std::lock_guard<std::mutex> lock(cores[core].mutex);
+  return blocks_of(cores[core]);
+}
+
+void set_describer(Describer function) {
+  const std::lock_guard<std::mutex> lock(describer_mutex);
+  describer = std::make_shared<const Describer>(std::move(function));
 }
 
 void set_core_limit(int core, int64_t bytes) {
-  counters[core].limit.store(bytes);
+  const std::lock_guard<std::mutex> lock(cores[core].mutex);
+  cores[core].now.limit = bytes;
 }
 
 void reset_core_peak(int core) {
-  Counters& c = counters[core];
-  c.peak.store(c.allocated.load());
-  c.blocks_peak.store(c.blocks.load());
+  const std::lock_guard<std::mutex> lock(cores[core].mutex);
+  CoreMemory& now = cores[core].now;
+  now.peak = now.allocated;
+  now.blocks_peak = now.blocks;
 }
 
 void reset_core_totals(int core) {
-  Counters& c = counters[core];
-  c.allocated_total.store(c.allocated.load());
-  c.freed_total.store(0);
-  c.blocks_total.store(c.blocks.load());
-  c.out_of_memory.store(0);
+  const std::lock_guard<std::mutex> lock(cores[core].mutex);
+  CoreMemory& now = cores[core].now;
+  now.allocated_total = now.allocated;
+  now.freed_total = 0;
+  now.blocks_total = now.blocks;
+  now.out_of_memory = 0;
 }
 
 void set_poison(bool on) {
   poison.store(on);
 }
 
-ChargeScope::ChargeScope(int core) noexcept
-    : previous_(charged_core), previous_shared_(shared_core.load(std::memory_order_relaxed)) {
-  charged_core = core;
-  shared_core.store(core, std::memory_order_relaxed);
+ChargeScope::ChargeScope(int core) : previous_(charged->load(std::memory_order_relaxed)) {
+  close_node_charge();
+  if (core != kHost) {
+    const int threads = at::get_num_threads();
+    if (C10_UNLIKELY(known_to < threads)) {
+      make_known_to_pool(threads);
+    }
+  }
+  charged->store(core, std::memory_order_relaxed);
 }
 
 ChargeScope::~ChargeScope() {
-  charged_core = previous_;
-  shared_core.store(previous_shared_, std::memory_order_relaxed);
+  charged->store(previous_, std::memory_order_relaxed);
+}
+
+CarriedCharge::CarriedCharge(int core) {
+  if (core != kHost) {
+    guard_.emplace(kCarried, std::make_shared<CarriedCore>(core));
+  }
+}
+
+void open_node_charge(int core) {
+  node_core = core;
+}
+
+void close_node_charge() {
+  node_core = kHost;
 }
 
 c10::Allocator* charging_allocator() {
@@ -278,16 +437,19 @@ void charge_to_core(const c10::DataPtr& data, int core) {
     return;
   }
   auto* header = static_cast<Header*>(data.get()) - 1;
+  core = charged_in_fact(core);
   if (C10_UNLIKELY(header->core == kHost)) {
-    charge(core, header->bytes);
+    use_cores();
+    take(core, header->bytes);
     c10::profiledCPUMemoryReporter().Delete(data.get());
-    header->core = core;
+    link(header, core);
   }
 }
 
 void install_allocators() {
   c10::SetCPUAllocator(charging_allocator(), /*priority=*/1);
   c10::SetAllocator(c10::DeviceType::PrivateUse1, neuron_allocator(), /*priority=*/1);
+  at::setHostAllocator(c10::DeviceType::PrivateUse1, pinned_allocator(), /*priority=*/1);
 }
 
 }  // namespace softneuron

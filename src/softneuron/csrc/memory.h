@@ -4,8 +4,12 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace softneuron {
 
@@ -33,20 +37,46 @@ void reset_core_totals(int core);
 // Fill fresh core memory with NaN patterns (0xFF bytes).
 void set_poison(bool on);
 
+struct Block {
+  uintptr_t address = 0;
+  int64_t bytes = 0;
+};
+
+// What is allocated on a core now, the newest block first.
+std::vector<Block> live_blocks(int core);
+
+// Who can say which tensors live in some blocks, in words; asked when a core
+// is out of memory. Called without locks held, from any thread.
+using Describer = std::function<std::string(int core, const std::vector<Block>& biggest)>;
+void set_describer(Describer describer);
+
 // While alive, what this thread allocates through PyTorch's CPU allocator is
-// charged to `core`. Threads of the intra-op pool have no scope of their own
-// and follow the scope that was opened last.
+// charged to `core`; what the threads of its intra-op pool allocate in parallel
+// regions that it opens, too.
 class ChargeScope {
  public:
-  explicit ChargeScope(int core) noexcept;
+  explicit ChargeScope(int core);
   ~ChargeScope();
   ChargeScope(const ChargeScope&) = delete;
   ChargeScope& operator=(const ChargeScope&) = delete;
 
  private:
   int previous_;
-  int previous_shared_;
 };
+
+// While alive, the threads to which PyTorch carries this thread's state (Gloo's
+// workers) charge to `core`; nothing for kHost.
+class CarriedCharge {
+ public:
+  explicit CarriedCharge(int core);
+
+ private:
+  std::optional<c10::DebugInfoGuard> guard_;
+};
+
+// A charge from one node of a backward graph on the CPU's side to its end.
+void open_node_charge(int core);
+void close_node_charge();
 
 // The replacement of PyTorch's CPU allocator, which knows about cores.
 c10::Allocator* charging_allocator();

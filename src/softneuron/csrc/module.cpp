@@ -1,6 +1,8 @@
 // What the Python side of softneuron calls.
+#include "autocast.h"
 #include "cores.h"
 #include "faults.h"
+#include "faulty_call.h"
 #include "generator.h"
 #include "kernels.h"
 #include "memory.h"
@@ -21,12 +23,17 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("install", [] {
     install_allocators();
     register_operators();
+    choose_autocast_dtype();
   });
   m.def("configure_cores", &configure_cores, py::arg("count"), py::arg("default_core"));
   m.def("configure_failed", &configure_failed, py::arg("message"));
   m.def("set_core_limit", &set_core_limit, py::arg("core"), py::arg("bytes"));
   m.def("set_poison", &set_poison, py::arg("on"));
 
+  m.def("cores_used", &cores_used);
+  m.def("in_bad_fork", &in_bad_fork);
+  m.def("use_cores", &use_cores);
+  m.def("configuration_failure", &configuration_failure);
   m.def("core_count", &core_count);
   m.def("current_core", &current_core);
   m.def("exchange_core", &exchange_core, py::arg("core"));
@@ -46,6 +53,31 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     result["out_of_memory"] = memory.out_of_memory;
     return result;
   });
+  m.def("live_blocks", [](int core) {
+    std::vector<std::pair<uintptr_t, int64_t>> blocks;
+    for (const Block& block : live_blocks(checked_core(core))) {
+      blocks.emplace_back(block.address, block.bytes);
+    }
+    return blocks;
+  });
+  m.def(
+      "set_describer",
+      [](py::function describe) {
+        // Never freed: a core may be out of memory while the interpreter ends.
+        auto* function = new py::function(std::move(describe));
+        set_describer([function](int core, const std::vector<Block>& biggest) -> std::string {
+          if (!Py_IsInitialized()) {
+            return "";
+          }
+          const py::gil_scoped_acquire gil;
+          std::vector<std::pair<uintptr_t, int64_t>> blocks;
+          for (const Block& block : biggest) {
+            blocks.emplace_back(block.address, block.bytes);
+          }
+          return (*function)(core, blocks).cast<std::string>();
+        });
+      },
+      py::arg("describe"));
   m.def("reset_core_peak", [](int core) { reset_core_peak(checked_core(core)); });
   m.def("reset_core_totals", [](int core) { reset_core_totals(checked_core(core)); });
 
@@ -78,13 +110,23 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     result["to_host_bytes"] = crossed.to_host_bytes;
     return result;
   });
-  m.def("enable_fault", &faults::enable, py::arg("name"), py::arg("argument"));
+  m.def(
+      "enable_fault",
+      [](const std::string& name, int64_t argument) {
+        faults::forget_position();
+        faults::enable(name, argument);
+      },
+      py::arg("name"), py::arg("argument"));
+  m.def("disable_faults", &faults::disable_all);
+  m.def("faults_fired", &faults::fired);
+  m.def("operators_on_host", &faults::operators_on_host);
+  m.def("wrong_this_time", &faults::wrong_this_time, py::call_guard<py::gil_scoped_release>());
 
   py::class_<Neff>(m, "Neff")
       .def(py::init<const std::string&>(), py::arg("path"), py::call_guard<py::gil_scoped_release>())
       .def(
           "run", &Neff::run, py::arg("inputs"), py::arg("core"), py::arg("on_device"), py::arg("draws_random"),
-          py::call_guard<py::gil_scoped_release>());
+          py::arg("written"), py::call_guard<py::gil_scoped_release>());
 
   using GroupOptions = ProcessGroupNeuron::GroupOptions;
   py::class_<GroupOptions, c10::intrusive_ptr<GroupOptions>, c10d::Backend::Options>(m, "ProcessGroupNeuronOptions")

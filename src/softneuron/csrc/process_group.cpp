@@ -2,6 +2,7 @@
 
 #include "alias.h"
 #include "cores.h"
+#include "faults.h"
 #include "memory.h"
 
 #include <ATen/ATen.h>
@@ -44,6 +45,20 @@ at::Tensor flat_bytes(const at::Tensor& tensor) {
   const int64_t step = 1;
   bytes.unsafeGetTensorImpl()->set_sizes_and_strides(c10::IntArrayRef(count), c10::IntArrayRef(step), offset);
   return bytes;
+}
+
+// The same tensors without the Python objects that the caller's have. Work that
+// ends in a thread of its own lets its tensors go there, and to let go of a
+// Python object takes the interpreter's lock: while the interpreter shuts down,
+// a thread that asks for the lock is ended instead, and the process with it.
+Tensors without_python(const Tensors& tensors) {
+  Tensors bare;
+  bare.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    const auto* impl = tensor.unsafeGetTensorImpl();
+    bare.emplace_back(impl->shallow_copy_and_detach(impl->version_counter(), /*allow_tensor_metadata_change=*/false));
+  }
+  return bare;
 }
 
 bool is_plain(const at::Tensor& tensor) {
@@ -206,7 +221,8 @@ struct Report {
 
 using Afterwards = std::vector<std::function<void()>>;
 
-void run_all(Afterwards& steps) {
+void run_all(Afterwards& steps, int core) {
+  const ChargeScope charge(core);
   const c10::InferenceMode no_autograd(false);
   const at::AutoDispatchBelowADInplaceOrView guard;
   for (const auto& step : steps) {
@@ -217,10 +233,18 @@ void run_all(Afterwards& steps) {
 // A collective that ends in one of Gloo's threads.
 class CarriedWork final : public Work {
  public:
-  CarriedWork(int rank, OpType operation, const char* title, Report report, Tensors outputs, Afterwards afterwards)
+  CarriedWork(
+      int rank,
+      OpType operation,
+      const char* title,
+      Report report,
+      int core,
+      const Tensors& outputs,
+      Afterwards afterwards)
       : Work(rank, operation, title),
         report_(std::move(report)),
-        outputs_(std::move(outputs)),
+        core_(core),
+        outputs_(without_python(outputs)),
         afterwards_(std::move(afterwards)),
         future_(future_for(outputs_)) {}
 
@@ -250,7 +274,7 @@ class CarriedWork final : public Work {
   void settle(std::exception_ptr error) {
     if (error == nullptr) {
       try {
-        run_all(afterwards_);
+        run_all(afterwards_, core_);
       } catch (...) {
         error = std::current_exception();
       }
@@ -265,6 +289,7 @@ class CarriedWork final : public Work {
   }
 
   Report report_;
+  int core_;
   Tensors outputs_;
   Afterwards afterwards_;
   intrusive_ptr<c10::ivalue::Future> future_;
@@ -273,8 +298,8 @@ class CarriedWork final : public Work {
 // Work that ends when somebody waits for it; a future needs a thread that does.
 class WaitedWork : public Work {
  public:
-  WaitedWork(int rank, OpType operation, const char* title, Tensors outputs)
-      : Work(rank, operation, title), outputs_(std::move(outputs)) {}
+  WaitedWork(int rank, OpType operation, const char* title, const Tensors& outputs)
+      : Work(rank, operation, title), outputs_(without_python(outputs)) {}
 
   bool wait(std::chrono::milliseconds timeout) override {
     const std::lock_guard<std::mutex> lock(waiting_);
@@ -326,9 +351,11 @@ class WaitedWork : public Work {
 class PeerWork final : public WaitedWork {
  public:
   PeerWork(
-      int rank, OpType operation, Report report, Tensors outputs, Afterwards afterwards, intrusive_ptr<Work> carried)
-      : WaitedWork(rank, operation, report.name, std::move(outputs)),
+      int rank, OpType operation, Report report, int core, const Tensors& outputs, Afterwards afterwards,
+      intrusive_ptr<Work> carried)
+      : WaitedWork(rank, operation, report.name, outputs),
         report_(std::move(report)),
+        core_(core),
         afterwards_(std::move(afterwards)),
         carried_(std::move(carried)) {}
 
@@ -346,11 +373,12 @@ class PeerWork final : public WaitedWork {
     } catch (...) {
       std::rethrow_exception(report_.wrap(std::current_exception()));
     }
-    run_all(afterwards_);
+    run_all(afterwards_, core_);
     afterwards_.clear();
   }
 
   Report report_;
+  int core_;
   Afterwards afterwards_;
   intrusive_ptr<Work> carried_;
 };
@@ -358,8 +386,8 @@ class PeerWork final : public WaitedWork {
 // Several collectives as one.
 class JoinedWork final : public WaitedWork {
  public:
-  JoinedWork(int rank, OpType operation, std::vector<intrusive_ptr<Work>> works, Tensors outputs)
-      : WaitedWork(rank, operation, "neuron:joined", std::move(outputs)), works_(std::move(works)) {}
+  JoinedWork(int rank, OpType operation, std::vector<intrusive_ptr<Work>> works, const Tensors& outputs)
+      : WaitedWork(rank, operation, "neuron:joined", outputs), works_(std::move(works)) {}
 
   bool isCompleted() override {
     return WaitedWork::isCompleted() ||
@@ -494,7 +522,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::watch(
     OpType operation, const char* name, Staging& staging, intrusive_ptr<Work> carried) {
   auto work = c10::make_intrusive<CarriedWork>(
       rank_, operation, name, Report{roll_, name, ++sequence_, patience_of(options_->timeout)},
-      std::move(staging.outputs), std::move(staging.afterwards));
+      staging.core(), std::move(staging.outputs), std::move(staging.afterwards));
   work->follow(carried);
   return remember(work);
 }
@@ -507,8 +535,8 @@ intrusive_ptr<Work> ProcessGroupNeuron::remember(intrusive_ptr<Work> work) {
 }
 
 intrusive_ptr<Work> ProcessGroupNeuron::join(
-    OpType operation, std::vector<intrusive_ptr<Work>> works, Tensors outputs) {
-  return c10::make_intrusive<JoinedWork>(rank_, operation, std::move(works), std::move(outputs));
+    OpType operation, std::vector<intrusive_ptr<Work>> works, const Tensors& outputs) {
+  return c10::make_intrusive<JoinedWork>(rank_, operation, std::move(works), outputs);
 }
 
 void ProcessGroupNeuron::startCoalescing() {
@@ -519,7 +547,7 @@ void ProcessGroupNeuron::startCoalescing() {
 intrusive_ptr<Work> ProcessGroupNeuron::endCoalescing() {
   coalescing_ = false;
   Tensors outputs;
-  return join(OpType::COALESCED, std::exchange(coalesced_, {}), std::move(outputs));
+  return join(OpType::COALESCED, std::exchange(coalesced_, {}), outputs);
 }
 
 intrusive_ptr<Work> ProcessGroupNeuron::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -530,6 +558,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::broadcast(Tensors& tensors, const c10d::
   Tensors bytes{rank_ == options.rootRank ? staging.input(tensor) : staging.output(tensor)};
   staging.outputs = tensors;
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::BROADCAST, kName, staging, bytes[0].numel() > 0 ? carrier_->broadcast(bytes, options) : nullptr);
 }
@@ -539,13 +568,20 @@ intrusive_ptr<Work> ProcessGroupNeuron::allreduce(Tensors& tensors, const c10d::
   const at::AutoDispatchBelowADInplaceOrView guard;
   Staging staging(kName);
   const at::Tensor host = staging.host(only(tensors, kName));
-  const auto summand = staging.summand(host, options.reduceOp, size_, /*own=*/false);
-  staging.afterwards.emplace_back([summand, host] { summand->deliver(host); });
+  // The fault `garbled_text`: every rank keeps its own part of a sum.
+  const bool lost = faults::on(faults::Fault::garbled_text) && host.is_floating_point();
+  const auto summand = staging.summand(host, options.reduceOp, size_, /*own=*/lost);
+  if (C10_UNLIKELY(lost)) {
+    faults::fire(faults::Fault::garbled_text);
+  } else {
+    staging.afterwards.emplace_back([summand, host] { summand->deliver(host); });
+  }
   staging.outputs = tensors;
   auto forwarded = options;
   forwarded.reduceOp = summand->op();
   Tensors wire{summand->tensor()};
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::ALLREDUCE, kName, staging, host.numel() > 0 ? carrier_->allreduce(wire, forwarded) : nullptr);
 }
@@ -584,6 +620,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::reduce(Tensors& tensors, const c10d::Red
   forwarded.reduceOp = summand->op();
   Tensors wire{summand->tensor()};
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(OpType::REDUCE, kName, staging, host.numel() > 0 ? carrier_->reduce(wire, forwarded) : nullptr);
 }
 
@@ -625,6 +662,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::allgather(
   }
   staging.outputs = outputs[0];
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::ALLGATHER, kName, staging,
       input.numel() > 0 ? carrier_->allgather(parts, bytes, options) : nullptr);
@@ -645,6 +683,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::_allgather_base(
   at::Tensor to = staging.output(output);
   staging.outputs = {output};
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::_ALLGATHER_BASE, kName, staging,
       input.numel() > 0 ? carrier_->_allgather_base(to, from, options) : nullptr);
@@ -664,7 +703,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::allgather_coalesced(
     Tensors one{inputs[i]};
     works.push_back(allgather(parts, one, options));
   }
-  return join(OpType::ALLGATHER_COALESCED, std::move(works), std::move(all));
+  return join(OpType::ALLGATHER_COALESCED, std::move(works), all);
 }
 
 intrusive_ptr<Work> ProcessGroupNeuron::allgather_into_tensor_coalesced(
@@ -695,6 +734,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::gather(
     staging.outputs = outputs[0];
   }
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::GATHER, kName, staging, bytes[0].numel() > 0 ? carrier_->gather(parts, bytes, options) : nullptr);
 }
@@ -717,6 +757,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::scatter(
   }
   staging.outputs = outputs;
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::SCATTER, kName, staging, bytes[0].numel() > 0 ? carrier_->scatter(bytes, parts, options) : nullptr);
 }
@@ -737,6 +778,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::reduce_parts(
   forwarded.timeout = options.timeout;
   Tensors wire{summand->tensor()};
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::REDUCE_SCATTER, name, staging, parts.numel() > 0 ? carrier_->allreduce(wire, forwarded) : nullptr);
 }
@@ -827,6 +869,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::alltoall_base(
   at::Tensor to = staging.output(output);
   staging.outputs = {output};
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   return watch(
       OpType::ALLTOALL_BASE, kName, staging, carrier_->alltoall_base(to, from, to_counts, from_counts, options));
 }
@@ -852,6 +895,7 @@ intrusive_ptr<Work> ProcessGroupNeuron::alltoall(
     to_counts.push_back(targets.back().numel());
   }
   const ChargeScope charge(staging.core());
+  const CarriedCharge carried(staging.core());
   at::Tensor sent = at::cat(from);
   at::Tensor received = at::empty({total(to_counts)}, at::kByte);
   // Before what `output` left to do: it copies from these bytes on.
@@ -872,9 +916,10 @@ intrusive_ptr<Work> ProcessGroupNeuron::send(Tensors& tensors, int peer, int tag
   const at::AutoDispatchBelowADInplaceOrView guard;
   Staging staging(kName);
   Tensors bytes{staging.input(only(tensors, kName))};
+  const CarriedCharge charge(staging.core());
   return remember(c10::make_intrusive<PeerWork>(
-      rank_, OpType::SEND, Report{roll_, kName, ++sequence_, patience_of(options_->timeout)}, tensors, Afterwards{},
-      carrier_->send(bytes, peer, tag)));
+      rank_, OpType::SEND, Report{roll_, kName, ++sequence_, patience_of(options_->timeout)}, staging.core(), tensors,
+      Afterwards{}, carrier_->send(bytes, peer, tag)));
 }
 
 intrusive_ptr<Work> ProcessGroupNeuron::receive(Tensors& tensors, std::optional<int> peer, int tag) {
@@ -882,10 +927,12 @@ intrusive_ptr<Work> ProcessGroupNeuron::receive(Tensors& tensors, std::optional<
   const at::AutoDispatchBelowADInplaceOrView guard;
   Staging staging(kName);
   Tensors bytes{staging.output(only(tensors, kName))};
+  const CarriedCharge charge(staging.core());
   auto carried = peer.has_value() ? carrier_->recv(bytes, *peer, tag) : carrier_->recvAnysource(bytes, tag);
   return remember(c10::make_intrusive<PeerWork>(
       rank_, peer.has_value() ? OpType::RECV : OpType::RECVANYSOURCE,
-      Report{roll_, kName, ++sequence_, patience_of(options_->timeout)}, tensors, std::move(staging.afterwards),
+      Report{roll_, kName, ++sequence_, patience_of(options_->timeout)}, staging.core(), tensors,
+      std::move(staging.afterwards),
       std::move(carried)));
 }
 

@@ -126,7 +126,7 @@ class ProcessGroupNeuron final : public c10d::Backend {
       c10d::OpType operation, const char* name, Staging& staging, c10::intrusive_ptr<c10d::Work> carried);
   c10::intrusive_ptr<c10d::Work> remember(c10::intrusive_ptr<c10d::Work> work);
   c10::intrusive_ptr<c10d::Work> join(
-      c10d::OpType operation, std::vector<c10::intrusive_ptr<c10d::Work>> works, std::vector<at::Tensor> outputs);
+      c10d::OpType operation, std::vector<c10::intrusive_ptr<c10d::Work>> works, const std::vector<at::Tensor>& outputs);
   c10::intrusive_ptr<c10d::Work> reduce_parts(
       const char* name,
       at::Tensor& output,

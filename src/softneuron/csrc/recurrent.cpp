@@ -8,11 +8,15 @@
 #include "generator.h"
 #include "memory.h"
 #include "plan.h"
+#include "profiling.h"
 #include "words.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
+
+#include <unordered_set>
+#include <vector>
 
 namespace softneuron {
 namespace {
@@ -58,6 +62,41 @@ at::Tensor leave(const at::Tensor& host, int core) {
   return host.defined() ? Leave::apply(host, static_cast<int64_t>(core)) : host;
 }
 
+// The nodes of the graph run in the engine's threads, outside of any call that
+// we see: each is told to charge the core.
+struct OpenCharge final : torch::autograd::FunctionPreHook {
+  explicit OpenCharge(int number) : core(number) {}
+  variable_list operator()(const variable_list& gradients) override {
+    open_node_charge(core);
+    return gradients;
+  }
+  int core;
+};
+
+struct CloseCharge final : torch::autograd::FunctionPostHook {
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
+    close_node_charge();
+    return outputs;
+  }
+};
+
+void charge_backward(const at::Tensor& output, int core, std::unordered_set<torch::autograd::Node*>& seen) {
+  std::vector<torch::autograd::Node*> left{output.grad_fn().get()};
+  while (!left.empty()) {
+    torch::autograd::Node* node = left.back();
+    left.pop_back();
+    const bool leads_out = dynamic_cast<torch::autograd::CppNode<Enter>*>(node) != nullptr;
+    if (node == nullptr || leads_out || !seen.insert(node).second) {
+      continue;
+    }
+    node->add_pre_hook(std::make_unique<OpenCharge>(core));
+    node->add_post_hook(std::make_unique<CloseCharge>());
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      left.push_back(edge.function.get());
+    }
+  }
+}
+
 void run_as_cpu_graph(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Plan& plan = plan_for(op);
   plan.calls.fetch_add(1, std::memory_order_relaxed);
@@ -100,15 +139,19 @@ void run_as_cpu_graph(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   core = core < 0 ? current_core() : core;
   try {
+    use_cores();
     const ChargeScope charge(core);
+    const profiling::Span span(profiling::Kind::kernel, plan.name, core);
     const DefaultGeneratorScope generator(core);
     op.callBoxed(stack);
   } catch (const c10::Error& error) {
     throw_in_neuron_words(error);
   }
+  std::unordered_set<torch::autograd::Node*> seen;
   for (size_t i = stack->size() - plan.return_count; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     if (value.isTensor()) {
+      charge_backward(value.toTensor(), core, seen);
       value = leave(value.toTensor(), core);
     }
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -39,8 +40,14 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Number of logical NeuronCores visible to this process."""
-    return int(_C.core_count())
+    """Number of logical NeuronCores visible to this process.
+
+    0, with a warning that says why, where an environment variable cannot be understood.
+    """
+    count = int(_C.core_count())
+    if count == 0:
+        warnings.warn(f"neuron has no cores: {_C.configuration_failure()}", RuntimeWarning, stacklevel=2)
+    return count
 
 
 def current_device() -> int:
@@ -50,6 +57,7 @@ def current_device() -> int:
 
 def set_device(device: Device) -> None:
     """Make `device` the current core of this thread."""
+    _C.use_cores()
     _C.exchange_core(core_index(device))
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 GIB = 1024**3
 
@@ -14,8 +13,7 @@ class ConfigurationError(ValueError):
     """An environment variable that cannot be understood. The message names it and what it takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(NamedTuple):
     """An EC2 size: chips, physical cores per chip and device memory per chip in bytes.
 
     Sources: AWS's hardware pages for Trainium, Trainium2 and Trainium3.
@@ -53,8 +51,7 @@ DEFAULT_INSTANCE = "trn2.3xlarge"
 CUSTOM = "custom"
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(NamedTuple):
     """The cores of this process: their machine, how many are visible, bytes of memory each.
 
     `default_core` is the core that `LOCAL_RANK` picks; one that is not there is

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 from softneuron import _C
-from softneuron.runtime.devices import Device, core_index, device_count
+from softneuron.runtime.devices import Device, core_index
 
 
 def default_generator(device: Device = None) -> torch.Generator:
@@ -23,7 +23,7 @@ def manual_seed(seed: int) -> None:
 
 def manual_seed_all(seed: int) -> None:
     """Seed every core."""
-    for core in range(device_count()):
+    for core in range(_C.core_count()):
         default_generator(core).manual_seed(int(seed))
 
 
@@ -34,7 +34,7 @@ def seed() -> int:
 
 def seed_all() -> None:
     """Seed every core with one number from the system's entropy."""
-    if device_count():
+    if _C.core_count():
         manual_seed_all(default_generator(0).seed())
 
 
@@ -55,7 +55,7 @@ def set_rng_state(new_state: torch.Tensor, device: Device = "neuron") -> None:
 
 def get_rng_state_all() -> list[torch.Tensor]:
     """States of all cores, in their order."""
-    return [get_rng_state(core) for core in range(device_count())]
+    return [get_rng_state(core) for core in range(_C.core_count())]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:

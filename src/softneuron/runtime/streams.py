@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from softneuron import _C
 from softneuron.runtime.devices import Device, core_index
 
 
@@ -19,12 +20,23 @@ class Stream(torch.Stream):
         return super().__new__(cls, device=torch.device("neuron", core_index(device)), priority=priority)
 
 
-def Event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
+class _EventType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "neuron"
+
+
+class Event(metaclass=_EventType):
     """A moment in a stream. `elapsed_time(end)` gives milliseconds of wall time between two records.
 
-    A plain `torch.Event` of the device: PyTorch refuses to compare events of a subclass.
+    Makes a plain `torch.Event` of the device: PyTorch refuses to compare events of a subclass.
     """
-    return torch.Event("neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
+
+    def __new__(  # type: ignore[misc]
+        cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> torch.Event:
+        return torch.Event(
+            "neuron", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+        )
 
 
 def _as_neuron_stream(stream: torch.Stream) -> Stream:
@@ -50,22 +62,31 @@ def set_stream(stream: torch.Stream | None) -> None:
         torch.accelerator.set_stream(stream)
 
 
+def is_current_stream_capturing() -> bool:
+    """Whether a graph is being captured: never, there are no captured graphs on neuron."""
+    return False
+
+
 class StreamContext:
-    """Makes a stream current inside a `with`."""
+    """Makes a stream, and its core, current inside a `with`."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self._stream = stream
+        self._core = -1
         self._previous: torch.Stream | None = None
 
     def __enter__(self) -> None:
         if self._stream is not None:
+            self._core = _C.current_core()
             self._previous = current_stream(self._stream.device)
             set_stream(self._stream)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        set_stream(self._previous)
+        if self._stream is not None:
+            set_stream(self._previous)
+            _C.exchange_core(self._core)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:

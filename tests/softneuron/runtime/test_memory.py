@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
-import threading
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,7 +83,8 @@ def test_statistics_have_the_flat_keys_of_torch_accelerator():
     stats = torch.neuron.memory_stats(3)
     assert stats["allocated_bytes.all.current"] == torch.neuron.memory_allocated(3)
     assert stats["active_bytes.all.peak"] >= kept.nbytes
-    assert stats["num_ooms"] >= 0
+    for key in ("reserved_bytes.all.peak", "num_alloc_retries", "num_ooms"):
+        assert stats[key] >= 0
     assert torch.accelerator.memory_allocated(3) == torch.neuron.memory_allocated(3)
 
 
@@ -94,20 +97,83 @@ def test_growing_a_storage_moves_the_charge(in_use):
     assert in_use() == 0
 
 
-def test_threads_on_four_cores_leave_no_drift():
-    before = [torch.neuron.memory_allocated(core) for core in range(4)]
+def test_eight_threads_on_four_cores_leave_no_drift():
+    """Three seconds of what `make stress` does for a minute."""
+    script = Path(__file__).parents[3] / "benchmarks" / "threads.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--seconds", "3"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "errors: none; counters that drifted: none" in done.stdout
 
-    def work(core: int) -> None:
-        for size in range(1, 200):
-            tensor = torch.ones(size, size, device=f"neuron:{core}")
-            assert (tensor @ tensor).sum().item() == size**3
 
-    threads = [threading.Thread(target=work, args=(core % 4,)) for core in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [torch.neuron.memory_allocated(core) for core in range(4)] == before
+def test_the_error_names_the_biggest_live_tensors_and_freeing_them_lets_the_program_go_on():
+    model = torch.nn.Sequential(torch.nn.Linear(1024, 512), torch.nn.Linear(16, 16)).to("neuron:2")
+    big = torch.empty(3 * MIB, dtype=torch.uint8, device="neuron:2")
+    x = torch.ones(2048, 1024, device="neuron:2", requires_grad=True)
+    loss = x.exp().exp().sum()  # keeps two results of 8 MiB for the backward pass
+    free, _ = torch.neuron.mem_get_info(2)
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        torch.empty(free + 1, dtype=torch.uint8, device="neuron:2")
+    text = str(error.value)
+    assert text.startswith("neuron:2 out of memory. Tried to allocate ")
+    assert "The core has a total capacity of 24.00 GiB of which " in text
+    biggest = text.partition("Biggest live tensors: ")[2].rstrip(".").split("; ")
+    assert sorted(biggest[:3]) == [
+        "8.00 MiB (held by no Python object: saved for the backward pass, or scratch)",
+        "8.00 MiB (held by no Python object: saved for the backward pass, or scratch)",
+        "8.00 MiB float32[2048, 1024]",
+    ]
+    assert biggest[3:] == ["3.00 MiB uint8[3145728]", "2.00 MiB float32[512, 1024] Sequential.0.weight"]
+    whole = torch.neuron.mem_get_info(2)[1]
+    used = torch.neuron.memory_allocated(2)
+    torch.neuron.set_per_process_memory_fraction((used + 5 * MIB) / whole, 2)
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.cat([big, big])
+    assert torch.neuron.memory_allocated(2) == used
+    del big
+    assert torch.ones(7 * MIB, dtype=torch.uint8, device="neuron:2")[-1].item() == 1
+    torch.neuron.set_per_process_memory_fraction(1.0, 2)
+    big = torch.empty(3 * MIB, dtype=torch.uint8, device="neuron:2")
+    assert torch.cat([big, big]).numel() == 6 * MIB
+    loss.backward()
+    assert model[0](x).shape == (2048, 512)
+
+
+def test_the_out_of_memory_error_reaches_from_a_thread_of_the_backward_pass(run_python):
+    program = (
+        "import torch\n"
+        "x = torch.ones(2**18, device='neuron', requires_grad=True)\n"
+        "loss = (x.exp() * x).sum()\n"
+        "plug = torch.empty(torch.neuron.mem_get_info()[0] - 2**19, dtype=torch.uint8, device='neuron')\n"
+        "try: loss.backward()\n"
+        "except torch.OutOfMemoryError as error: print(str(error)[:22], 'Biggest live' in str(error))\n"
+        "del plug\n"
+        "x.grad = None\n"
+        "(x.exp() * x).sum().backward()\n"
+        "print(round(x.grad[0].item(), 3))\n"
+    )
+    assert run_python(program, SOFTNEURON_HBM_PER_CORE="12MiB").splitlines() == [
+        "neuron:0 out of memory True",
+        "5.437",
+    ]
+
+
+def test_a_snapshot_and_a_summary_show_every_block(in_use):
+    tensors = [torch.empty(size, dtype=torch.uint8, device="neuron:3") for size in (100, 2 * MIB)]
+    blocks = {segment["address"]: segment for segment in torch.neuron.memory_snapshot(3)}
+    for tensor, kind in zip(tensors, ("small", "large"), strict=True):
+        segment = blocks[tensor.data_ptr()]
+        assert (segment["device"], segment["total_size"], segment["segment_type"]) == (3, tensor.nbytes, kind)
+        assert segment["blocks"][0]["state"] == "active_allocated"
+    assert sum(segment["total_size"] for segment in blocks.values()) == torch.neuron.memory_allocated(3)
+    summary = torch.neuron.memory_summary(3)
+    assert summary.startswith("neuron:3 (software NeuronCore)")
+    assert f"{torch.neuron.memory_allocated(3):,} bytes" in summary
+    assert len(torch.neuron.memory_summary(3, abbreviated=True).splitlines()) < len(summary.splitlines())
+    nested, flat = torch.neuron.memory_stats_as_nested_dict(3), torch.neuron.memory_stats(3)
+    assert nested["allocated_bytes"]["all"]["current"] == flat["allocated_bytes.all.current"]
+    assert nested["num_ooms"] == flat["num_ooms"]
 
 
 def test_fresh_memory_is_poisoned_on_request(run_python):
