@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ DEFAULT_ROOT = "/tmp/neff_cache"
 PACKAGE = "graph.pt2"
 META = "meta.json"
 DONE = "done"
+TRACES = "traces"
 _PREFIX = "MODULE_"
 
 
@@ -51,7 +52,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _inspect(folder: Path) -> Module:
+def _inspect(folder: Path, expected: Mapping[str, object] | None = None) -> Module:
     meta: dict[str, object] = {}
     size = 0
     try:
@@ -59,6 +60,10 @@ def _inspect(folder: Path) -> Module:
         size = (folder / PACKAGE).stat().st_size
         if not (folder / DONE).exists():
             fault = "its done mark is missing"
+        elif f"{_PREFIX}{meta['key']}" != folder.name:
+            fault = "it is another graph's entry"
+        elif other := [name for name, value in (expected or {}).items() if meta.get(name) != value]:
+            fault = f"it was built with another {other[0]}"
         elif _digest(folder / PACKAGE) != meta["package_sha256"]:
             fault = "its package is not the one that was built"
         else:
@@ -71,19 +76,32 @@ def _inspect(folder: Path) -> Module:
 
 
 class NeffCache:
-    """Compiled graphs under one folder, safe for many processes."""
+    """Compiled graphs under one folder, safe for many processes.
 
-    def __init__(self, root: Path) -> None:
+    `made_with` is what `meta.json` says of the compiler in new entries, and must say in those handed out.
+    """
+
+    def __init__(self, root: Path, made_with: Mapping[str, object] | None = None) -> None:
         self.root = root
+        self._made_with = dict(made_with or {})
 
     @classmethod
-    def from_environment(cls) -> NeffCache:
+    def from_environment(cls, made_with: Mapping[str, object] | None = None) -> NeffCache:
         """The cache at `TORCH_NEURONX_NEFF_CACHE_DIR`, by default `/tmp/neff_cache`."""
-        return cls(Path(os.environ.get("TORCH_NEURONX_NEFF_CACHE_DIR", "").strip() or DEFAULT_ROOT))
+        root = os.environ.get("TORCH_NEURONX_NEFF_CACHE_DIR", "").strip() or DEFAULT_ROOT
+        return cls(Path(root), made_with)
+
+    def folder(self, key: str) -> Path:
+        """Where the entry of `key` is, or would be."""
+        return self.root / f"{_PREFIX}{key}"
 
     def find(self, key: str) -> Entry | None:
         """The entry of `key`, when it is there, whole and undamaged."""
-        module = _inspect(self.root / f"{_PREFIX}{key}")
+        return self.find_named(f"{_PREFIX}{key}")
+
+    def find_named(self, name: str) -> Entry | None:
+        """The entry called `name`, `MODULE_<key>`, when it is there, whole and undamaged."""
+        module = _inspect(self.root / name, self._made_with)
         return Entry(module.name, module.folder / PACKAGE) if module.fault is None else None
 
     def modules(self) -> list[Module]:
@@ -93,6 +111,10 @@ class NeffCache:
     def remove(self, module: Module) -> None:
         """Take a folder out of the cache; processes that loaded it already keep running."""
         self._set_aside(module.folder)
+
+    def remove_traces(self) -> None:
+        """Forget what `traces` keeps here; graphs are traced again when they are needed."""
+        shutil.rmtree(self.root / TRACES, ignore_errors=True)
 
     def find_or_build(self, key: str, build: Callable[[Path], dict[str, object]]) -> tuple[Entry, bool]:
         """The entry of `key` and whether it was there already; if not, `build(package)` writes it.
@@ -111,7 +133,7 @@ class NeffCache:
                 if entry is not None:
                     return entry, True
                 with self._workplace(key) as folder:
-                    self._write(folder, build)
+                    self._write(key, folder, build)
                     return self._publish(key, folder), False
         except OSError as error:
             warnings.warn(
@@ -121,18 +143,18 @@ class NeffCache:
                 stacklevel=2,
             )
         folder_kept = Path(tempfile.mkdtemp(prefix="softneuron-neff-"))
-        self._write(folder_kept, build)
+        self._write(key, folder_kept, build)
         return Entry(f"{_PREFIX}{key}", folder_kept / PACKAGE), False
 
-    def _write(self, folder: Path, build: Callable[[Path], dict[str, object]]) -> None:
+    def _write(self, key: str, folder: Path, build: Callable[[Path], dict[str, object]]) -> None:
         package = folder / PACKAGE
-        meta = build(package)
+        meta = {"key": key} | build(package) | self._made_with
         meta["package_sha256"] = _digest(package)
         (folder / META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         (folder / DONE).touch()
 
     def _publish(self, key: str, built: Path) -> Entry:
-        final = self.root / f"{_PREFIX}{key}"
+        final = self.folder(key)
         if final.exists():
             self._set_aside(final)
         final.mkdir()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from softneuron import COMPILER_VERSION
 from softneuron.compiler.lower import Lowered
@@ -49,7 +50,8 @@ def _cpu_digest(flags: str) -> str:
 
 
 def _describe_tensor(value: torch.Tensor) -> str:
-    return f"{value.dtype}{list(value.shape)}/{list(value.stride())}"
+    start = f"+{value.storage_offset()}" if value.storage_offset() else ""
+    return f"{value.dtype}{list(value.shape)}/{list(value.stride())}{start}"
 
 
 def _describe_target(target: Any) -> str:
@@ -62,8 +64,9 @@ def _describe_target(target: Any) -> str:
 
 def _describe_constant(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        data = value.detach().cpu().contiguous()
-        content = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
+        with unset_fake_temporarily():
+            data = value.detach().cpu().contiguous()
+            content = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
         return f"{_describe_tensor(value)}#{hashlib.sha256(content).hexdigest()}"
     if isinstance(value, torch.fx.GraphModule):
         return "{" + "; ".join(describe_graph(value)) + "}"

@@ -13,6 +13,8 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from softneuron.compiler import strides
+
 CPU = torch.device("cpu")
 
 
@@ -46,16 +48,21 @@ class Lowered:
     """A graph for the host and how to call it.
 
     `module` takes the tensors at `inputs` (positions in the original call) and
-    gives a list of tensors; `example_inputs` are fake CPU tensors for them.
+    gives a list of tensors; `example_inputs` are fake CPU tensors for them, and
+    `written` says which of them it changes.
     `core` is the core whose memory it works in, None when the graph names none.
+    `starts` are the inputs, by their position in the original call, that must
+    start at the given element of their memory, because the code counts from there.
     """
 
     module: torch.fx.GraphModule
     example_inputs: tuple[torch.Tensor, ...]
     inputs: tuple[int, ...]
+    written: tuple[bool, ...]
     outputs: tuple[Output, ...]
     core: int | None
     draws_random: bool
+    starts: tuple[tuple[int, int], ...]
 
     @property
     def nodes(self) -> int:
@@ -65,6 +72,35 @@ class Lowered:
 
 class SeveralCores(RuntimeError):
     """One graph touches two cores; a NEFF runs on one."""
+
+
+class DynamicShapesRefused(RuntimeError):
+    """A graph with symbolic sizes; NeuronCores run static shapes only."""
+
+
+def users_line(node: torch.fx.Node) -> str:
+    """The line of the user's program that `node` came from, as `file:line: source`, or that there is none."""
+    lines = (node.meta.get("stack_trace") or node.stack_trace or "").strip().splitlines()
+    places = [index for index, line in enumerate(lines) if line.lstrip().startswith("File ")]
+    if not places:
+        return "not from a line of the program"
+    file, line, *_ = lines[places[-1]].strip().removeprefix("File ").split(", ")
+    source = lines[places[-1] + 1].strip() if len(lines) > places[-1] + 1 else ""
+    return f"{file.strip(chr(34))}:{line.removeprefix('line ')}: {source}"
+
+
+def _refuse_data_dependent_sizes(gm: torch.fx.GraphModule) -> None:
+    for node in gm.graph.nodes:
+        value = node.meta.get("val")
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, torch.Tensor) and any(
+                isinstance(size, torch.SymInt) and not size.node.has_hint() for size in one.shape
+            ):
+                raise DynamicShapesRefused(
+                    f"NeuronCores run static shapes only, and {node.target} gives a tensor of data-dependent "
+                    f"size ({users_line(node)}). Keep its size fixed, "
+                    "with torch.where and a mask for example, or leave it out of the compiled function."
+                )
 
 
 def _cores(gm: torch.fx.GraphModule) -> set[int]:
@@ -81,14 +117,13 @@ def _to_cpu(value: Any) -> Any:
     return CPU if isinstance(value, torch.device) and value.type == "neuron" else value
 
 
-def _fake_on_cpu(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+def _fake_on_cpu(tensor: torch.Tensor, mode: FakeTensorMode, offset: int = 0) -> torch.Tensor:
+    size, stride = [int(one) for one in tensor.shape], [int(one) for one in tensor.stride()]
     with mode:
-        return torch.empty_strided(
-            [int(size) for size in tensor.shape],
-            [int(stride) for stride in tensor.stride()],
-            dtype=tensor.dtype,
-            device=CPU,
-        )
+        if offset == 0:
+            return torch.empty_strided(size, stride, dtype=tensor.dtype, device=CPU)
+        memory = torch.empty(strides.end(size, stride, offset), dtype=tensor.dtype, device=CPU)
+        return memory.as_strided(size, stride, offset)
 
 
 def _copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -97,7 +132,16 @@ def _copied(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
 
 
-def _restate_devices(gm: torch.fx.GraphModule) -> None:
+def _restate_values(gm: torch.fx.GraphModule, mode: FakeTensorMode) -> None:
+    """The same for what tracing noted of a subgraph's nodes, which propagation does not reach."""
+    for node in gm.graph.nodes:
+        if "val" in node.meta:
+            node.meta["val"] = torch.utils._pytree.tree_map_only(
+                torch.Tensor, lambda value: _fake_on_cpu(value, mode), node.meta["val"]
+            )
+
+
+def _restate_devices(gm: torch.fx.GraphModule, mode: FakeTensorMode) -> None:
     for node in gm.graph.nodes:
         node.args = torch.fx.node.map_aggregate(node.args, _to_cpu)
         node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _to_cpu)
@@ -109,7 +153,8 @@ def _restate_devices(gm: torch.fx.GraphModule) -> None:
             elif isinstance(constant, torch.fx.GraphModule):
                 inner = _copied(constant)
                 setattr(gm, node.target, inner)
-                _restate_devices(inner)
+                _restate_devices(inner, mode)
+                _restate_values(inner, mode)
                 inner.recompile()
 
 
@@ -136,7 +181,8 @@ def _split_outputs(gm: torch.fx.GraphModule, placeholders: Sequence[torch.fx.Nod
     return tuple(outputs)
 
 
-def _is_random(node: torch.fx.Node) -> bool:
+def is_random(node: torch.fx.Node) -> bool:
+    """Whether `node` draws random numbers."""
     return isinstance(node.target, torch._ops.OpOverload) and (
         torch.Tag.nondeterministic_seeded in node.target.tags
     )
@@ -147,7 +193,9 @@ def lower(original: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Lowe
 
     Raises:
         SeveralCores: when the graph's tensors live on more than one core.
+        DynamicShapesRefused: when the size of a tensor depends on data.
     """
+    _refuse_data_dependent_sizes(original)
     cores = _cores(original)
     if len(cores) > 1:
         names = ", ".join(f"neuron:{core}" for core in sorted(cores))
@@ -159,16 +207,21 @@ def lower(original: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Lowe
 
     kept: list[int] = []
     fakes: list[torch.Tensor] = []
+    starts: list[tuple[int, int]] = []
+    anchored, changed = strides.restate_scatters(gm), strides.written_in(gm)
     for index, (placeholder, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
         if isinstance(value, torch.Tensor):
+            start = int(value.storage_offset()) if placeholder in anchored else 0
             kept.append(index)
-            fakes.append(_fake_on_cpu(value, mode))
+            fakes.append(_fake_on_cpu(value, mode, start))
+            if placeholder in anchored:
+                starts.append((index, start))
         elif isinstance(value, (int, float, torch.SymInt, torch.SymFloat)):
             placeholder.replace_all_uses_with(int(value) if isinstance(value, torch.SymInt) else value)
             gm.graph.erase_node(placeholder)
         else:
             gm.graph.erase_node(placeholder)
-    _restate_devices(gm)
+    _restate_devices(gm, mode)
     gm.recompile()
     with mock.patch.object(mode, "allow_non_fake_inputs", True):
         FakeTensorProp(gm, mode=mode).propagate_dont_convert_inputs(*fakes)
@@ -176,7 +229,9 @@ def lower(original: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Lowe
         module=gm,
         example_inputs=tuple(fakes),
         inputs=tuple(kept),
+        written=tuple(placeholders[index] in changed for index in kept),
         outputs=outputs,
         core=next(iter(cores), None),
-        draws_random=any(_is_random(node) for node in gm.graph.nodes),
+        draws_random=any(is_random(node) for node in gm.graph.nodes),
+        starts=tuple(starts),
     )

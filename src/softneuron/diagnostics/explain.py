@@ -47,6 +47,7 @@ class Explanation:
     """What a program made the device do. Bytes are bytes, seconds wall time."""
 
     graphs: list[dict[str, object]]
+    fallback_graphs: list[dict[str, object]]
     recompiles: list[Recompile]
     graph_breaks: dict[str, int]
     fallback_ops: list[str]
@@ -101,6 +102,7 @@ class Watched:
         ]
         found = Explanation(
             graphs=graphs,
+            fallback_graphs=metrics.get_fallback_graphs(),
             recompiles=recompiles,
             graph_breaks=breaks,
             fallback_ops=fallbacks,
@@ -158,6 +160,8 @@ HINTS = {
     "inputs_on_cpu": "generate() got inputs on the device, where its sequence grows: leave them on the CPU.",
     "pad": 'A sequence length changed and the graph was compiled again: pad with padding="max_length".',
     "drop_last": "A batch size changed and the graph was compiled again: set dataloader_drop_last=True.",
+    "sliding_window": "A sliding-window layer counts tokens in Python, so that each step compiled a graph: "
+    "pass disable_compile=True.",
     "max_cache_len": "The cache's length changed: fix it with cache_config={'max_cache_len': N}.",
 }
 """The hints there are. Each names the line to write."""
@@ -169,6 +173,8 @@ def _hints(found: Explanation, growing: set[str]) -> Iterator[str]:
     if "sequence on the device" in growing:
         yield HINTS["inputs_on_cpu"]
     guards = "\n".join(recompile.guard for recompile in found.recompiles)
+    if "cumulative_length_int" in guards:
+        yield HINTS["sliding_window"]
     if "size mismatch at index 0" in guards:
         yield HINTS["drop_last"]
     if "size mismatch at index 1" in guards:
@@ -193,6 +199,9 @@ def render(found: Explanation) -> str:
         shapes = [str(shape) for shape in (graph["shapes"] if isinstance(graph["shapes"], list) else [])]
         out.append(f"    {graph['graph_name']}: {graph['graph_node_count']} nodes, {how} in {seconds:.1f} s")
         out.append(f"      {len(shapes)} inputs, the last: {', '.join(shapes[-3:])}")
+    if found.fallback_graphs:
+        out.append(f"  not compiled       {len(found.fallback_graphs)}, run operator by operator")
+        out += [f"    {graph['reason']}" for graph in found.fallback_graphs]
     out.append(f"  recompiles         {len(found.recompiles)}")
     for recompile in found.recompiles:
         out += [f"    {recompile.function} at {recompile.place}", f"      {recompile.guard}"]

@@ -6,6 +6,7 @@ import threading
 from dataclasses import dataclass
 
 from softneuron import _C
+from softneuron.diagnostics.faults import fault, fire
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,32 @@ class GraphRecord:
 
 _lock = threading.Lock()
 _graphs: list[GraphRecord] = []
+_fallback_graphs: list[tuple[GraphRecord, str]] = []
 _fallbacks: dict[str, int] = {}
+
+
+class CountersOff(RuntimeError):
+    """The fault `counters_off`: the device does not say what it did."""
+
+
+def refuse_if_off() -> None:
+    """Raise `CountersOff` when the counters are switched off."""
+    if fault("counters_off") is not None:
+        fire("counters_off")
+        raise CountersOff("the device's counters are switched off")
 
 
 def record_graph(record: GraphRecord) -> None:
     """Remember a graph that is ready to run."""
     with _lock:
         _graphs.append(record)
+
+
+def record_fallback_graph(record: GraphRecord, reason: str) -> None:
+    """Remember a graph that could not be compiled, because of `reason`, and runs operator by operator."""
+    with _lock:
+        _fallback_graphs.append((record, reason))
+    record_fallback(f"graph:{record.graph_name}")
 
 
 def record_fallback(operator: str) -> None:
@@ -49,36 +69,50 @@ def get_dynamo_metrics() -> list[dict[str, object]]:
     (microseconds), and, on software cores, `cache_hit`, `neff_module`, `role`
     (`inference`, `forward` or `backward`) and `shapes`.
     """
+    refuse_if_off()
     with _lock:
-        return [
-            {
-                "graph_name": graph.graph_name,
-                "graph_node_count": graph.graph_node_count,
-                "torch_neuronx_compile_us": graph.compile_us,
-                "cache_hit": graph.cache_hit,
-                "neff_module": graph.neff_module,
-                "role": graph.role,
-                "shapes": list(graph.shapes),
-            }
-            for graph in _graphs
-        ]
+        return [_as_dict(graph) for graph in _graphs]
+
+
+def get_fallback_graphs() -> list[dict[str, object]]:
+    """One dict per graph that could not be compiled and runs operator by operator, since the last reset.
+
+    The keys of `get_dynamo_metrics`, where these graphs do not count, and `reason`.
+    """
+    with _lock:
+        return [_as_dict(graph) | {"reason": reason} for graph, reason in _fallback_graphs]
+
+
+def _as_dict(graph: GraphRecord) -> dict[str, object]:
+    return {
+        "graph_name": graph.graph_name,
+        "graph_node_count": graph.graph_node_count,
+        "torch_neuronx_compile_us": graph.compile_us,
+        "cache_hit": graph.cache_hit,
+        "neff_module": graph.neff_module,
+        "role": graph.role,
+        "shapes": list(graph.shapes),
+    }
 
 
 def reset_dynamo_metrics() -> None:
     """Forget the graphs counted so far."""
     with _lock:
         _graphs.clear()
+        _fallback_graphs.clear()
 
 
 def get_executed_ops() -> list[str]:
     """Names of the operators that ran on a core, one by one, since the last `clear_op_tracking`."""
+    refuse_if_off()
     return sorted(name for name, _ in _C.executed_operators())
 
 
 def get_fallback_ops() -> list[str]:
     """Names of the operators that ran on the host instead, since the last `clear_op_tracking`."""
+    refuse_if_off()
     with _lock:
-        return sorted(_fallbacks)
+        return sorted({*_fallbacks, *_C.operators_on_host()})
 
 
 def clear_op_tracking() -> None:

@@ -115,6 +115,92 @@ def test_dynamic_shapes_are_refused_with_what_to_do(neff_cache: Path, fresh_dyna
         compiled(torch.ones(3, device="neuron"))
 
 
+def test_a_size_that_depends_on_data_is_refused_with_its_line(neff_cache: Path, fresh_dynamo):
+    def positive(x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0] * 2
+
+    compiled = torch.compile(positive, backend="neuron", fullgraph=True)
+    with (
+        torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True),
+        pytest.raises(
+            Exception, match=r"data-dependent size \(.*test_backend.py:\d+: return x\[x > 0\] \* 2\)"
+        ),
+    ):
+        compiled(torch.tensor([1.0, -1.0], device="neuron"))
+
+
+@pytest.fixture
+def no_code_for_erfinv(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import lowering
+
+    def refuse(*_: object) -> None:
+        raise NotImplementedError("no code for this")
+
+    monkeypatch.setitem(lowering.lowerings, torch.ops.aten.erfinv.default, refuse)
+
+
+def test_a_graph_that_cannot_be_compiled_names_operator_and_line(
+    neff_cache: Path, fresh_dynamo, no_code_for_erfinv
+):
+    compiled = torch.compile(lambda x: torch.erfinv(x / 8), backend="neuron")
+    expected = (
+        r"aten.erfinv.default \(.*test_backend.py:\d+: .*erfinv.*\): NotImplementedError: no code for this"
+    )
+    with pytest.raises(Exception, match=expected):
+        compiled(torch.ones(3, device="neuron"))
+    assert graphs() == []
+
+
+def test_a_graph_that_falls_back_does_not_count_as_compiled(
+    neff_cache: Path, fresh_dynamo, no_code_for_erfinv, monkeypatch
+):
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
+    x = torch.full((3,), 0.5, device="neuron")
+    compiled = torch.compile(lambda x: torch.erfinv(x * 1), backend="neuron")
+    assert torch.equal(compiled(x), torch.erfinv(x))
+    assert graphs() == []
+    [fallback] = torch_neuronx.get_fallback_graphs()
+    assert (fallback["role"], fallback["shapes"]) == ("inference", ["float32[3]"])
+    assert "aten.erfinv.default" in str(fallback["reason"])
+    assert "graph:model_inference" in torch_neuronx.get_fallback_ops()
+    torch_neuronx.clear_op_tracking()
+
+
+@pytest.mark.slow
+def test_constants_and_branches_are_compiled(neff_cache: Path, fresh_dynamo):
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        weights = torch.tensor([1.0, 2.0, 3.0], device=x.device)
+        return torch.cond(x.sum() > 0, lambda x: x + weights, lambda x: x - weights, (x,))
+
+    compiled = torch.compile(branch, backend="neuron", fullgraph=True)
+    for sign in (1.0, -1.0):
+        x = torch.full((3,), sign, device="neuron")
+        assert torch.equal(compiled(x), branch(x))
+    assert graphs() == [("inference", False)]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_whole_numbers_are_counted_as_eager_counts_them(dtype, neff_cache: Path, fresh_dynamo, monkeypatch):
+    """Mixtures of experts count the tokens of each expert so; the CPU has no kernel for it."""
+    monkeypatch.setenv("NEURON_COMPILER_OPT_LEVEL", "-O0")
+    values = torch.tensor([3, 1, 0, 7, 7, 30, 12, 3, 99, 29, 100], dtype=dtype, device="neuron")
+    ranges = [(8, 0, 7), (100, 0, 100), (10, 0, 100), (3, 2, 30), (5, 0, 0), (4, 7, 7)]
+
+    def count(x: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.histc(x, bins=bins, min=low, max=high) for bins, low, high in ranges]
+
+    for mine, theirs in zip(torch.compile(count, backend="neuron")(values), count(values), strict=True):
+        assert mine.dtype == dtype
+        assert mine.tolist() == theirs.tolist()
+    assert graphs() == [("inference", False)]
+
+
+def test_without_a_backend_the_tensors_device_decides(neff_cache: Path, fresh_dynamo, monkeypatch):
+    monkeypatch.setenv("NEURON_COMPILER_OPT_LEVEL", "-O0")
+    assert torch.compile(lambda x: x * 2)(torch.ones(2, device="neuron")).tolist() == [2, 2]
+    assert graphs() == [("inference", False)]
+
+
 def test_an_unknown_option_is_named(neff_cache: Path, fresh_dynamo):
     compiled = torch.compile(lambda x: x * 2, backend="neuron", options={"speed": 9})
     with pytest.raises(Exception, match=r"no option 'speed': it reads model_name, fallback_execution"):
@@ -144,3 +230,9 @@ def test_a_tensor_made_inside_the_graph_is_a_constant_on_the_core(neff_cache: Pa
         result = compiled(x)
     assert result.device.type == "neuron"
     assert torch.equal(result.cpu(), torch.tensor([[8.0, 10.0]]))
+
+
+def test_an_input_in_a_layout_of_its_own_is_refused(neff_cache: Path, fresh_dynamo):
+    compiled = torch.compile(lambda x, y: x.to_dense() + y.cpu(), backend="neuron")
+    with pytest.raises(Exception, match=r"takes no input in the layout torch\._mkldnn: call to_dense\(\)"):
+        compiled(torch.eye(3).to_mkldnn(), torch.ones(3, 3, device="neuron"))

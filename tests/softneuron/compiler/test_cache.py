@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,6 +43,19 @@ def test_an_entry_works_after_the_folder_was_copied(tmp_path: Path):
     assert NeffCache(tmp_path / "two").find_or_build(KEY, never)[0].name == entry.name
 
 
+def test_an_entry_that_was_copied_over_another_one_is_never_run(tmp_path: Path):
+    cache = NeffCache(tmp_path)
+    other, _ = cache.find_or_build("fedcba9876543210", build)
+    entry, _ = cache.find_or_build(KEY, build)
+    for path in (tmp_path / other.name).iterdir():
+        shutil.copy(path, tmp_path / entry.name / path.name)
+    assert cache.find(KEY) is None
+    (fault,) = (module.fault for module in cache.modules() if module.fault)
+    assert fault == "it is another graph's entry"
+    assert cache.find_or_build(KEY, build)[1] is False
+    assert cache.find(KEY) == entry
+
+
 def truncate(folder: Path) -> None:
     (folder / PACKAGE).write_bytes((folder / PACKAGE).read_bytes()[:50])
 
@@ -52,11 +66,25 @@ def flip_a_byte(folder: Path) -> None:
     (folder / PACKAGE).write_bytes(bytes(content))
 
 
+def say(**facts: str):
+    """Damage that makes `meta.json` say something else."""
+
+    def damage(folder: Path) -> None:
+        meta = json.loads((folder / META).read_text())
+        (folder / META).write_text(json.dumps(meta | facts))
+
+    return damage
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         truncate,
         flip_a_byte,
+        say(compiler="soft-0.0.0"),
+        say(torch="1.0"),
+        say(cpu="another"),
+        say(key="fedcba9876543210"),
         lambda folder: (folder / DONE).unlink(),
         lambda folder: (folder / META).unlink(),
         lambda folder: (folder / META).write_text("{"),
@@ -65,7 +93,7 @@ def flip_a_byte(folder: Path) -> None:
     ],
 )
 def test_a_damaged_entry_is_rebuilt(tmp_path: Path, damage):
-    cache = NeffCache(tmp_path)
+    cache = NeffCache(tmp_path, {"compiler": "soft-1", "torch": "2", "cpu": "this"})
     entry, _ = cache.find_or_build(KEY, build)
     damage(tmp_path / entry.name)
     assert cache.find(KEY) is None

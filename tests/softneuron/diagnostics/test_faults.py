@@ -15,11 +15,16 @@ def test_faults_are_read_back_from_their_text(pairs):
     assert parse_faults(",".join(map(str, faults))) == faults
 
 
-def test_an_argument_may_be_left_out():
+def test_an_argument_may_be_left_out_or_be_a_word():
     assert parse_faults(" nan_logits , ") == (Fault("nan_logits", 0),)
+    assert parse_faults("attention_scale") == (Fault("attention_scale", 10),)
+    assert parse_faults("silent_cpu:model,silent_cpu") == (Fault("silent_cpu", 2), Fault("silent_cpu", 0))
 
 
-@pytest.mark.parametrize("text", ["slow", "skip_layer:last", "skip_layer:-1", "nan_logits skip_layer"])
+UNKNOWN = ["slow", "skip_layer:last", "silent_cpu:all", "skip_layer:-1", "nan_logits skip_layer"]
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
 def test_an_unknown_fault_is_refused_with_the_known_ones(text):
     with pytest.raises(UnknownFault, match="there are nan_logits, skip_layer"):
         parse_faults(text)
