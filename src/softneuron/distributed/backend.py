@@ -1,4 +1,4 @@
-"""Makes process groups `neuron` for `torch.distributed`. Registered by `registration`, called by PyTorch."""
+"""Makes process groups `neuron` for `torch.distributed`, which asks `registration` for them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,6 @@ import torch
 from softneuron import _C
 from softneuron.distributed.topology import Seat, check_seats, check_world, core_for_rank, count_hosts
 from softneuron.runtime import instances
-
-NAME = "neuron"
-
-
-def register_backend() -> None:
-    """Tell `torch.distributed` about the backend `neuron`; the default one for neuron tensors."""
-    if not torch.distributed.is_available():
-        return
-    torch.distributed.Backend.register_backend(
-        NAME, create_process_group, extended_api=True, devices=["neuron", "cpu"]
-    )
 
 
 def create_process_group(options: Any, backend_options: object) -> Any:

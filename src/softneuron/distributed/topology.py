@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from softneuron.runtime.instances import CUSTOM, Configuration
 
@@ -17,8 +17,7 @@ _SMALL_WORLDS_LATER = (1, 2, 4, 8, 16)
 _STEP = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(NamedTuple):
     """Where a rank runs: host name, process id, and the number of its core on the whole machine."""
 
     host: str

@@ -5,6 +5,7 @@ Run by `worker.py` in every rank; each function raises when the two differ.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -326,18 +327,33 @@ def futures() -> None:
     same(result, torch.full((4,), 2 * total))
     work.wait()
     assert work.is_completed()
-    assert work.result()[0].data_ptr() == tensor.data_ptr()
+    assert_bare(work.result(), [tensor])
     output = [torch.zeros(1, device="neuron") for _ in range(size)]
     gathered = dist.all_gather(output, torch.ones(1, device="neuron"), async_op=True)
     assert gathered is not None
     values = gathered.get_future().wait()
+    assert_bare(gathered.result(), output)
     assert [value.device.type for value in values] == ["neuron"] * size
     receiving = dist.irecv(tensor, (rank - 1) % size)
     sending = dist.isend(torch.ones(4, device="neuron"), (rank + 1) % size)
     assert receiving is not None
     assert sending is not None
     same(receiving.get_future().wait()[0], torch.ones(4))
+    assert_bare(receiving.result(), [tensor])
     sending.wait()
+    several = dist.all_reduce_coalesced([tensor], async_op=True)
+    assert several is not None
+    assert_bare(several.wait(), [tensor])
+
+
+def assert_bare(held: list[torch.Tensor], tensors: list[torch.Tensor]) -> None:
+    """Work holds the bytes of `tensors`, but no Python object: its thread lets go of them without the lock.
+
+    A thread that waits for the interpreter's lock while the interpreter shuts
+    down takes the process with it (SIGABRT).
+    """
+    assert [one.data_ptr() for one in held] == [tensor.data_ptr() for tensor in tensors]
+    assert not any(one is tensor for one in held for tensor in tensors)
 
 
 def coalesced(kind: str) -> None:
@@ -478,3 +494,32 @@ def functional() -> None:
     same(exchanged, torch.arange(size).float()[:, None].expand(size, 2))
     for reduced in funcol.all_reduce_coalesced([tensor, tensor], "sum", group):
         same(reduced, torch.full((size, 2), total))
+
+
+def given_back(core: int, bytes_in_use: int) -> None:
+    """Gloo's thread drops its scratch after the caller has its result."""
+    deadline = time.monotonic() + 60
+    while torch.neuron.memory_allocated(core) != bytes_in_use and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.neuron.memory_allocated(core) == bytes_in_use
+
+
+def scratch_is_charged_to_the_ranks_core() -> None:
+    """Gloo gathers into one piece in a thread of its own; that piece, too, is the core's memory meanwhile."""
+    core, size, world = dist.get_rank(), 2**20, dist.get_world_size()
+    mine = torch.ones(size, dtype=torch.uint8, device="neuron")
+    parts = [torch.empty_like(mine) for _ in range(world)]
+    others = [torch.neuron.memory_allocated(other) for other in range(4) if other != core]
+    before = torch.neuron.memory_allocated(core)
+    torch.neuron.reset_peak_memory_stats(core)
+    dist.all_gather(parts, mine)
+    assert torch.neuron.max_memory_allocated(core) == before + world * size
+    given_back(core, before)
+    # A whole number of 16 bits travels as one of 32, and comes back in Gloo's thread.
+    small = torch.ones(size, dtype=torch.int16, device="neuron")
+    before = torch.neuron.memory_allocated(core)
+    torch.neuron.reset_peak_memory_stats(core)
+    dist.all_reduce(small, op=dist.ReduceOp.AVG)
+    assert torch.neuron.max_memory_allocated(core) >= before + 4 * size
+    given_back(core, before)
+    assert [torch.neuron.memory_allocated(other) for other in range(4) if other != core] == others

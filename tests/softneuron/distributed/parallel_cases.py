@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -238,3 +239,49 @@ def split() -> None:
         assert tensor.tolist() == [wanted] * 2
     finally:
         default.bound_device_id = bound
+
+
+def context_parallel(causal: bool) -> None:
+    """PyTorch balances the load of a causal mask, and only there."""
+    from torch.distributed.tensor.experimental import _attention, context_parallel
+    from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+
+    generator = torch.Generator().manual_seed(0)
+    whole = [torch.randn(2, 4, 24, 8, generator=generator) for _ in range(3)]
+    reference = [tensor.clone().requires_grad_() for tensor in whole]
+    expected = nn.functional.scaled_dot_product_attention(*reference, is_causal=causal, scale=0.3)
+    expected.square().sum().backward()
+
+    _attention._cp_options.enable_load_balance = causal
+    mesh = dist.device_mesh.init_device_mesh("neuron", (dist.get_world_size(),))
+    local = [tensor.to("neuron") for tensor in whole]
+    with context_parallel(mesh, buffers=local, buffer_seq_dims=[2, 2, 2]):
+        for tensor in local:
+            tensor.requires_grad_()
+        output = nn.functional.scaled_dot_product_attention(*local, is_causal=causal, scale=0.3)
+        output.square().sum().backward()
+        sliced = [output.detach(), *(tensor.grad for tensor in local)]
+        assert {tensor.device.type for tensor in sliced} == {"neuron"}
+        assert {tensor.shape[2] for tensor in sliced} == {24 // dist.get_world_size()}
+        gathered = context_parallel_unshard(mesh, sliced, [2] * 4)
+        for tensor in local:
+            tensor.requires_grad_(False)
+    for mine, theirs in zip(gathered, [expected, *(tensor.grad for tensor in reference)], strict=True):
+        torch.testing.assert_close(mine.cpu(), theirs.detach(), rtol=1e-5, atol=1e-5)
+
+
+def context_parallel_by_heads() -> None:
+    """Ring attention is for sequences; other layouts and dropout are refused, not computed wrongly."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+    from torch.distributed.tensor.experimental import context_parallel
+
+    mesh = dist.device_mesh.init_device_mesh("neuron", (dist.get_world_size(),))
+    tensor = torch.ones(1, 4, 8, 8, device="neuron")
+    by_heads = distribute_tensor(tensor, mesh, [Shard(1)])
+    operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    with context_parallel(mesh, buffers=[tensor.clone()], buffer_seq_dims=[2]):
+        with pytest.raises(NotImplementedError, match="sharded along the sequence"):
+            operator(by_heads, by_heads, by_heads)
+        sliced = distribute_tensor(tensor, mesh, [Shard(2)])
+        with pytest.raises(NotImplementedError, match="no attention mask and no dropout"):
+            operator(sliced, sliced, sliced, 0.5)

@@ -113,3 +113,7 @@ def test_coalesced(two_ranks: Any, kind: str) -> None:
 )
 def test_case(three_ranks: Any, case: str) -> None:
     three_ranks.run(case)
+
+
+def test_scratch_of_gloos_threads_is_charged(two_ranks: Any) -> None:
+    two_ranks.run("scratch_is_charged_to_the_ranks_core")

@@ -40,3 +40,13 @@ def test_pipeline(three_ranks: Any, schedule: str) -> None:
 
 def test_split(three_ranks: Any) -> None:
     three_ranks.run("split", module="parallel_cases")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("ranks", ["two_ranks", "three_ranks"])
+def test_context_parallel(request: pytest.FixtureRequest, ranks: str, causal: bool) -> None:
+    request.getfixturevalue(ranks).run("context_parallel", module="parallel_cases", causal=causal)
+
+
+def test_context_parallel_of_another_layout(two_ranks: Any) -> None:
+    two_ranks.run("context_parallel_by_heads", module="parallel_cases")

@@ -1,0 +1,1 @@
+"""What the libraries around PyTorch need to be told about `neuron`, at the moment that they are imported."""
