@@ -1,40 +1,52 @@
-"""A test of one model from its name to its row: resolve, render, run, reference, verdict. The command
-`trnready check` calls it; everything it uses is in the folders beside it, in that order."""
+"""A test of one model from its name to its row: resolve, render, run, reference, verdict, and once more
+where once is not enough. The command `trnready check` calls it; everything it uses is in the folders beside
+it, in that order."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from trnready import check_row
+from trnready.check_row import Attempt, Facts, Judged, Long, Warm
 from trnready.errors import TrnreadyError
 from trnready.hub import preflight
 from trnready.hub.checkpoint import Checkpoint, NotTestable
+from trnready.hub.installed_models import known
 from trnready.hub.resolve import resolve
+from trnready.plan import assign
+from trnready.plan.assign import Assignment
+from trnready.plan.layout import Kind
 from trnready.results import dataset, journal
-from trnready.results.row import Row
-from trnready.run import process, stack
-from trnready.run.failure import Failure, explain, fingerprint, tail
-from trnready.run.process import Ended, Finished
-from trnready.run.report import BadReport, Report, read
-from trnready.script.task import Prompt, Script, Task, find
-from trnready.verdict import rule
+from trnready.results.row import Judge, Row
+from trnready.run import stack
+from trnready.run.failure import Failure, explain, fingerprint
+from trnready.run.memory import host_memory
+from trnready.run.process import Finished, TimedOut
+from trnready.run.report import ArrayReport, BadReport, Evidence, Report
+from trnready.run.runner import Ran, Runner, Watch, read_report
+from trnready.script.task import NEW_TOKENS, STACK, Prompt, Script, Task, find
+from trnready.verdict import arrays, rule
+from trnready.verdict.arrays import ArrayReference
+from trnready.verdict.kept import Question, References
 from trnready.verdict.rule import Reference, Verdict
 
-DTYPES = ("bfloat16", "float16", "float32")
-CORES = 1
-LOG_BYTES = 1_000_000
-"""As much of a log's end as is read to explain a failure."""
+__all__ = ["Done", "NoDevice", "NoRoom", "Request", "TooShort", "Watch", "check"]
 
-_PHASES = ("load", "compile", "run")
+DTYPES = ("bfloat16", "float16", "float32")
+FLOAT32_BYTES = 4
+REFERENCE_SHARE = 0.75
+"""Share of the host's memory that a reference in float32 may take, unless told otherwise."""
+
 _ASK_THE_CPU = {"error", "unsupported_dtype", "unsupported_operator"}
 """Failures that may be the checkpoint's own: the CPU is asked before the device is blamed."""
 
@@ -47,33 +59,63 @@ class NoRoom(TrnreadyError):
     """The disk was full, which says nothing about the model."""
 
 
+class TooShort(TrnreadyError):
+    """The time limit was shorter than what the model's last PASS took, so its end says nothing."""
+
+
+class NotInstalled(TrnreadyError):
+    """The environment that is to run the model lacks a library of the task."""
+
+
+class NotForThisTask(TrnreadyError):
+    """An option that makes no sense for the task."""
+
+
+class Judgement(Protocol):
+    """What the judge measured on a text."""
+
+    def to_row(self) -> Judge:
+        """Give what a row of the dataset keeps."""
+        ...
+
+
+JudgeRun = Callable[[Report, stack.DeviceKind], tuple[Verdict, Judgement | None]]
+"""Judges a run that the CPU cannot repeat by its text alone; without a judgement when it never came to
+that."""
+
 NO_ROOM = "No space left on device"
-
-
-class Watch(Protocol):
-    """Who looks on: told of every stage as it begins, and often while one goes on."""
-
-    def stage(self, name: str) -> None:
-        """A stage begins."""
-        ...
-
-    def tick(self) -> None:
-        """A stage goes on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be tested: a folder or Hub id, and how. `timeout_s` limits each process that runs the model;
-    None for `prompt` takes the task's own, for `dtype` the checkpoint's."""
+    """What is to be tested: a folder or Hub id, and how. `timeout_s` and `memory_bytes` limit each process
+    that runs the model; None for `prompt` takes the task's own, for `dtype` the checkpoint's. `long` is the
+    length of a second, longer generation, in tokens. `python` is the interpreter that runs the model.
+    `reference_bytes` is how large the model may be in float32 to be run on the CPU; None takes three
+    quarters of the host's memory. A text of a larger one is read by `judge`. None for `cores` takes the
+    fewest that hold the weights, and the next larger count when memory runs out. None for `parallelism` takes
+    tensor parallelism where Transformers has a plan for it, else expert parallelism."""
 
     name: str
     task: str
     results: Path
     timeout_s: float
+    memory_bytes: int | None = None
     prompt: str | None = None
     dtype: str | None = None
     device: str = "neuron"
+    long: int | None = None
+    python: Path | None = None
+    reference_bytes: int | None = None
+    judge: JudgeRun | None = None
+    source: str | None = None
+    cores: int | None = None
+    parallelism: Kind | None = None
+
+    @property
+    def interpreter(self) -> str:
+        """The Python that runs the model."""
+        return sys.executable if self.python is None else str(self.python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +128,6 @@ class Done:
     not_folded: TrnreadyError | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of a script on the device."""
-
-    script: Script
-    source: str
-    ended: Ended
-    log: str
-    phase: str
-    report: Report | None
-    flaw: str | None
-
-
 @dataclass(slots=True)
 class _Test:
     """What the steps of one test share."""
@@ -109,26 +138,105 @@ class _Test:
     watch: Watch
     folder: Path
     run_id: str
+    references: References
+    assignment: Assignment
     tested_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    installed: stack.Stack | None = None
+
+    @property
+    def runner(self) -> Runner:
+        """How this test's script is run."""
+        return Runner(
+            python=self.request.interpreter,
+            folder=self.folder,
+            output=self.task.output,
+            timeout_s=self.request.timeout_s,
+            memory_bytes=self.request.memory_bytes,
+            # All files are in the cache: a Hub that stops answering in mid-run must not decide the verdict.
+            offline=self.checkpoint.source_revision is not None,
+            watch=self.watch,
+        )
+
+    @property
+    def facts(self) -> Facts:
+        """What every row of this test says."""
+        return Facts(
+            self.task,
+            self.checkpoint,
+            self.request.interpreter,
+            self.run_id,
+            self.tested_at,
+            self.assignment,
+        )
 
 
 def check(request: Request, watch: Watch) -> Done:
     """Test a model and record the result.
 
-    Raises `TrnreadyError` (`NoCheckpoint`, `HubUnreachable`, `UnknownTask`, `ResultsNotWritable`, `NoDevice`,
-    `NoRoom`) when nothing was tested. Any other exception, Ctrl-C among them, leaves nothing behind.
-    """
+    Raises `TrnreadyError` (`NoCheckpoint`, `HubUnreachable`, `UnknownTask`, `ResultsNotWritable`,
+    `NoDevice`, `NoRoom`, `TooShort`, `NotInstalled`, `NotForThisTask`) when nothing was tested. Any other
+    exception, Ctrl-C among them, leaves nothing behind."""
     task = find(request.task)
+    if request.long is not None and task.output != "logits":
+        raise NotForThisTask(
+            f"{task.name} generates no tokens, so it has no long generation; leave --long out."
+        )
+    lacking = stack.missing(request.interpreter, task.packages)
+    if lacking:
+        raise NotInstalled(
+            f"{task.name} needs {' and '.join(lacking)}, which {request.interpreter} does not have; "
+            "trnready[tasks] brings all that the tasks need."
+        )
+    references = References.of_user()
     journal.check_writable(request.results)
     watch.stage("resolve")
     try:
-        checkpoint = resolve(request.name)
-        preflight.check(checkpoint, task)
+        checkpoint = resolve(request.name, task.layout)
+        knows = None if request.python is None else known(request.interpreter, task.tables)
+        preflight.check(checkpoint, task, knows)
     except NotTestable as refusal:
-        return _record(request, _skipped(request, refusal), None)
-    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+        found = stack.installed(request.interpreter, _libraries(task))
+        return _record(request, check_row.skipped(task, refusal, found, datetime.now(UTC), _new_id()), None)
+    dtype = request.dtype or _default_dtype(checkpoint)
+    try:
+        assignment = _assigned(request, task, checkpoint, dtype, watch)
+    except NotTestable as refusal:
+        found = stack.installed(request.interpreter, _libraries(task))
+        row = check_row.skipped(task, refusal, found, datetime.now(UTC), _new_id(), "plan")
+        return _record(request, row, None)
+    while True:
+        done = _on_cores(request, task, checkpoint, references, assignment, watch)
+        larger = None
+        if done.row.reason == "out_of_memory" and request.cores is None and task.splits:
+            watch.stage("plan")
+            larger = assign.larger(checkpoint, assignment.cores, dtype, request.parallelism)
+        if larger is None:
+            return done
+        assignment = larger
+
+
+def _assigned(request: Request, task: Task, checkpoint: Checkpoint, dtype: str, watch: Watch) -> Assignment:
+    if not task.splits:
+        if request.cores not in (None, 1) or request.parallelism is not None:
+            raise NotForThisTask(f"{task.name} runs on one core; leave --cores and --parallelism out.")
+        return Assignment(1)
+    if request.cores != 1:
+        watch.stage("plan")
+    return assign.assign(checkpoint, request.cores, dtype, request.parallelism)
+
+
+def _on_cores(
+    request: Request,
+    task: Task,
+    checkpoint: Checkpoint,
+    references: References,
+    assignment: Assignment,
+    watch: Watch,
+) -> Done:
+    """Test on the cores that were assigned, and record what came of it."""
+    run_id = _new_id()
     folder = (request.results / "runs" / run_id).absolute()
-    test = _Test(request, task, checkpoint, watch, folder, run_id)
+    test = _Test(request, task, checkpoint, watch, folder, run_id, references, assignment)
     try:
         folder.mkdir(parents=True)
         row = _test(test)
@@ -136,6 +244,14 @@ def check(request: Request, watch: Watch) -> Done:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return _record(request, row, folder)
+
+
+def _new_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}"
+
+
+def _libraries(task: Task) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*STACK, *task.packages)))
 
 
 def _record(request: Request, row: Row, folder: Path | None) -> Done:
@@ -148,31 +264,42 @@ def _record(request: Request, row: Row, folder: Path | None) -> Done:
 
 
 def _test(test: _Test) -> Row:
-    run = _run_until_telling(test)
-    if run.report is None:
-        return _failed_row(test, run)
-    kind = _stack(run.report).device_kind
-    verdict = rule.without_reference(run.report, kind)
-    if verdict is None:
-        reference, why = _reference(test, run.report, run.script, kind)
-        test.watch.stage("verify")
-        verdict = rule.decide(run.report, reference, kind)
-        if reference is None and verdict.reason == "reference_failed":
-            verdict = Verdict("SKIPPED", "reference_failed", why, verdict.hint)
-        text = reference.same.text if reference is not None else None
-    else:
-        text = None
-    for logits in test.folder.glob("*/logits.safetensors"):
-        logits.unlink()
-    return _judged_row(test, run, run.report, verdict, text)
+    first = _run_until_telling(test)
+    one = _judge(test, first, "device")
+    row = _row(test, first, one)
+    before = dataset.latest(test.request.results, row)
+    _refuse_too_short(test, first, one, before)
+    if _is_worth_repeating(row, before, first):
+        row = _repeated(test, first, one, row)
+    if test.request.long is not None and row.result == "PASS":
+        row = check_row.with_long(row, _long(test, first, test.request.long))
+    for outputs in test.folder.glob("*/outputs.safetensors"):
+        outputs.unlink()
+    return row
 
 
-def _run_until_telling(test: _Test) -> _Run:
+def _row(test: _Test, run: Attempt, outcome: Judged | Failure) -> Row:
+    if isinstance(outcome, Judged):
+        return check_row.of_verdict(test.facts, run, outcome)
+    return check_row.of_failure(test.facts, run, outcome, _installed(test))
+
+
+def _installed(test: _Test) -> stack.Stack:
+    """Ask once: the answer takes seconds."""
+    if test.installed is None:
+        test.installed = stack.installed(test.request.interpreter, _libraries(test.task))
+    return test.installed
+
+
+# The run on the device
+
+
+def _run_until_telling(test: _Test) -> Attempt:
     """Run on the device with one prompt after another until the text is no mere repetition."""
     prompts = list(_prompts(test))
     for prompt in prompts[:-1]:
         run = _run_on_device(test, prompt)
-        if run.report is None or not _should_ask_again(run.report):
+        if not _should_ask_again(run.ran.report):
             return run
     return _run_on_device(test, prompts[-1])
 
@@ -186,170 +313,208 @@ def _prompts(test: _Test) -> Iterator[Prompt]:
             yield prompt
 
 
-def _should_ask_again(report: Report) -> bool:
+def _should_ask_again(report: Report | ArrayReport | None) -> bool:
     """A broken device repeats itself too; another prompt would only hide that."""
+    if not isinstance(report, Report):
+        return False
     return rule.is_degenerate(report) and bool(np.isfinite(report.logits).all())
 
 
-def _run_on_device(test: _Test, prompt: Prompt) -> _Run:
+def _run_on_device(test: _Test, prompt: Prompt) -> Attempt:
     script = Script(
         model=test.checkpoint.source,
         revision=test.checkpoint.source_revision,
         prompt=prompt,
         dtype=test.request.dtype or _default_dtype(test.checkpoint),
-        cores=CORES,
+        cores=test.assignment.cores,
+        distributed=test.assignment.distributed,
     )
-    source = test.task.render(script)
+    source = test.request.source or test.task.render(script)
     (test.folder / "run.py").write_text(source, encoding="utf-8")
-    report = test.folder / "device"
-    shutil.rmtree(report, ignore_errors=True)
-    test.watch.stage("load")
-    ended, log = _python(test, report, test.folder / "run.log", ["--device", test.request.device])
-    found, flaw = _read_report(report, ended)
-    return _Run(script, source, ended, log, _phase(report), found, flaw)
-
-
-def _python(test: _Test, report: Path, log: Path, options: list[str]) -> tuple[Ended, str]:
-    """Run the test's `run.py` with these options; give how it ended and the end of its log."""
-    seen = _PHASES[0]
-
-    def tick() -> None:
-        nonlocal seen
-        phase = _phase(report)
-        if phase != seen and report.name == "device":
-            seen = phase
-            test.watch.stage(phase)
-        test.watch.tick()
-
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    if test.checkpoint.source_revision is not None:
-        # All files are in the cache: a Hub that stops answering in mid-run must not decide the verdict.
-        environment["HF_HUB_OFFLINE"] = "1"
-    ended = process.run(
-        [sys.executable, "run.py", "--report", str(report), *options],
-        folder=test.folder,
-        log=log,
-        environment=environment,
-        timeout_s=test.request.timeout_s,
-        tick=tick,
-    )
-    return ended, _log_end(log)
-
-
-def _log_end(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(log.stat().st_size - LOG_BYTES, 0))
-        return file.read().decode("utf-8", "replace")
-
-
-def _phase(report: Path) -> str:
-    """Give how far `run.py` says it has got."""
-    try:
-        phase = (report / "phase").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return _PHASES[0]
-    return phase if phase in _PHASES else _PHASES[0]
-
-
-def _read_report(folder: Path, ended: Ended) -> tuple[Report | None, str | None]:
-    """A report counts only when the process that wrote it also ended well."""
-    if not isinstance(ended.ending, Finished):
-        return None, None
-    try:
-        return read(folder), None
-    except BadReport as error:
-        return None, str(error)
-
-
-def _reference(
-    test: _Test, device: Report, script: Script, kind: stack.DeviceKind
-) -> tuple[Reference | None, str | None]:
-    """Run the same script on the CPU, fed the device's tokens; or say why that cannot be done."""
-    test.watch.stage(f"reference on the CPU, {script.dtype}")
-    same, why = _on_cpu(test, script.dtype, replay=True)
-    if same is None:
-        return None, why
-    other_dtype = rule.noise_dtype(script.dtype, kind)
-    if other_dtype is None:
-        return Reference(same, None), None
-    test.watch.stage(f"reference on the CPU, {other_dtype}")
-    other, why = _on_cpu(test, other_dtype, replay=True)
-    return (None, why) if other is None else (Reference(same, other), None)
-
-
-def _on_cpu(test: _Test, dtype: str, *, replay: bool) -> tuple[Report | None, str | None]:
-    report = test.folder / f"cpu-{dtype}"
-    options = ["--device", "cpu", "--dtype", dtype]
-    if replay:
-        options += ["--replay", str(test.folder / "device" / "report.json")]
-    ended, log = _python(test, report, test.folder / f"cpu-{dtype}.log", options)
-    found, flaw = _read_report(report, ended)
-    if found is None:
-        return None, f"The CPU cannot run it: {flaw or explain(ended.ending, log).error}"
-    return found, None
+    shutil.rmtree(test.folder / "device", ignore_errors=True)
+    ran = test.runner.on_device("device", ["--device", test.request.device])
+    return Attempt(script, source, ran)
 
 
 def _default_dtype(checkpoint: Checkpoint) -> str:
     return checkpoint.dtype if checkpoint.dtype in DTYPES else DTYPES[0]
 
 
-def _failed_row(test: _Test, run: _Run) -> Row:
-    """The row of a run that left no report."""
-    found = stack.installed()
-    if test.request.device == "neuron" and "torch_neuronx" not in found.versions:
+# What a run comes to
+
+
+def _judge(test: _Test, run: Attempt, name: str) -> Judged | Failure:
+    """Say what a run on the device comes to; `name` is its report's."""
+    report = run.ran.report
+    if report is None:
+        return _failure(test, run)
+    kind = check_row.stack_of(report).device_kind
+    early = _without_reference(test, report, kind, NEW_TOKENS) or _off_plan(test, report)
+    if early is not None:
+        return Judged(early, None, None)
+    needed = _reference_bytes(report)
+    limit = test.request.reference_bytes
+    if needed > (int(host_memory() * REFERENCE_SHARE) if limit is None else limit):
+        return _read_by_the_judge(test, report, kind, needed)
+    return _compared(test, run, report, name, kind, NEW_TOKENS)
+
+
+def _without_reference(
+    test: _Test, report: Report | ArrayReport, kind: stack.DeviceKind, steps: int
+) -> Verdict | None:
+    if isinstance(report, Report):
+        return rule.without_reference(report, kind, steps)
+    return arrays.without_reference(report, test.task.output, kind)
+
+
+def _off_plan(test: _Test, report: Evidence) -> Verdict | None:
+    """A core that holds more than its share does not hold a share."""
+    planned = test.assignment.bytes_per_core
+    if planned is None or report.parameter_bytes_per_core is None:
+        return None
+    most = max(report.parameter_bytes_per_core)
+    if most <= planned:
+        return None
+    core = report.parameter_bytes_per_core.index(most)
+    return Verdict(
+        "FAIL", "shard_error", f"Core {core} holds {most} bytes of parameters, where the plan has {planned}."
+    )
+
+
+def _reference_bytes(report: Evidence) -> int:
+    """Give what the weights take in float32; where their number is not known, as many bytes as could be."""
+    count = report.parameters if report.parameters is not None else report.parameter_bytes
+    return count * FLOAT32_BYTES
+
+
+def _read_by_the_judge(
+    test: _Test, report: Report | ArrayReport, kind: stack.DeviceKind, needed: int
+) -> Judged:
+    judge = test.request.judge
+    if judge is None or not isinstance(report, Report):
+        why = f"In float32 the model takes {needed} bytes, which is more than the CPU is allowed."
+        return Judged(
+            Verdict(
+                "SKIPPED", "reference_failed", why, "Raise --reference-memory, on a machine that has it."
+            ),
+            None,
+            None,
+        )
+    test.watch.stage("judge")
+    verdict, judgement = judge(report, kind)
+    return Judged(verdict, None, None if judgement is None else judgement.to_row())
+
+
+def _compared(
+    test: _Test, run: Attempt, report: Report | ArrayReport, name: str, kind: stack.DeviceKind, steps: int
+) -> Judged:
+    """Compare a run with the CPU's."""
+    same, why = _reference(test, run, report, name, run.script.dtype, steps)
+    other_dtype = rule.noise_dtype(run.script.dtype, kind)
+    other = None
+    if same is not None and other_dtype is not None:
+        other, why = _reference(test, run, report, name, other_dtype, steps)
+    test.watch.stage("verify")
+    complete = same is not None and (other is not None or other_dtype is None)
+    verdict = _decide(test, report, same if complete else None, other, kind, steps)
+    if not complete and verdict.reason == "reference_failed":
+        verdict = replace(verdict, error=why)
+    return Judged(verdict, same.shown if same is not None else None, None)
+
+
+def _decide(
+    test: _Test,
+    report: Report | ArrayReport,
+    same: Report | ArrayReport | None,
+    other: Report | ArrayReport | None,
+    kind: stack.DeviceKind,
+    steps: int,
+) -> Verdict:
+    if isinstance(report, Report):
+        tokens = None
+        if isinstance(same, Report) and not isinstance(other, ArrayReport):
+            tokens = Reference(same, other)
+        return rule.decide(report, tokens, kind, steps)
+    numbers = None
+    if isinstance(same, ArrayReport) and not isinstance(other, Report):
+        numbers = ArrayReference(same, other)
+    return arrays.decide(report, numbers, test.task.output, kind, test.task.graphs)
+
+
+def _reference(
+    test: _Test, run: Attempt, device: Report | ArrayReport, name: str, dtype: str, steps: int
+) -> tuple[Report | ArrayReport | None, str | None]:
+    """Run the same script on the CPU, fed the device's tokens, or take what was kept of such a run; or say
+    why that cannot be done."""
+    options = ["--dtype", dtype]
+    if steps != NEW_TOKENS:
+        options += ["--new-tokens", str(steps)]
+    question = Question(
+        content=check_row.content_of(test.checkpoint),
+        script=run.source,
+        options=tuple(options),
+        fed=device.tokens if isinstance(device, Report) else None,
+        versions=stack.without_device(device.versions),
+        cpu=stack.host_cpu(),
+    )
+    if isinstance(device, Report):
+        options += ["--replay", str(test.folder / name / "report.json")]
+    test.watch.stage(f"reference on the CPU, {dtype}")
+    with test.references.place(question) as place:
+        kept = place.found()
+        if kept is not None:
+            with suppress(BadReport):
+                return read_report(kept, test.task.output), None
+        report = f"cpu-{dtype}" if name == "device" else f"{name}-cpu-{dtype}"
+        ran = test.runner.on_cpu(report, options)
+        if ran.report is not None:
+            place.keep(test.folder / report)
+            return ran.report, None
+    _refuse_full_disk(test, ran)
+    return None, f"The CPU cannot run it: {ran.flaw or explain(ran.ended.ending, ran.log).error}"
+
+
+# Failures
+
+
+def _failure(test: _Test, run: Attempt) -> Failure:
+    """Say why a run left no report."""
+    if test.request.device == "neuron" and "torch_neuronx" not in _installed(test).versions:
         raise NoDevice(
             "there is no neuron device here: this Python has neither torch-neuronx nor the software device."
         )
-    failure = explain(run.ended.ending, run.log)
-    if NO_ROOM in failure.error:
+    failure = explain(run.ran.ended.ending, run.ran.log)
+    _refuse_full_disk(test, run.ran)
+    if run.ran.flaw is not None:
+        failure = Failure("FAIL", "error", run.ran.flaw, None, fingerprint("error", run.ran.flaw))
+    if failure.reason in _ASK_THE_CPU and test.request.device != "cpu":
+        _ask_the_device(test)
+        failure = _or_the_checkpoints_own(test, failure, [])
+    return failure
+
+
+def _refuse_full_disk(test: _Test, ran: Ran) -> None:
+    if ran.report is None and NO_ROOM in explain(ran.ended.ending, ran.log).error:
         raise NoRoom(
             f"the disk of {test.folder.parent} is full, so the run could not be recorded. Make room."
         )
-    if run.flaw is not None:
-        failure = Failure("FAIL", "error", run.flaw, None, fingerprint("error", run.flaw))
-    if failure.reason in _ASK_THE_CPU and test.request.device != "cpu":
-        _ask_the_device(test)
-        failure = _or_the_checkpoints_own(test, run, failure)
-    return Row(
-        **_common(test, run, found),
-        result=failure.result,
-        reason=failure.reason,
-        stage=run.phase,
-        error=failure.error,
-        fingerprint=failure.fingerprint,
-        hint=failure.hint,
-    )
 
 
 def _ask_the_device(test: _Test) -> None:
     """Raise `NoDevice` when the device cannot hold a single number: then no model is to blame."""
-    ended, log = _probe(test)
+    ended, log = test.runner.probe("import torch; torch.ones(1, device='neuron').item()")
     if not isinstance(ended.ending, Finished):
         said = explain(ended.ending, log).error
         raise NoDevice(f"the neuron device does not work here: {said}")
 
 
-def _probe(test: _Test) -> tuple[Ended, str]:
-    log = test.folder / "probe.log"
-    ended = process.run(
-        [sys.executable, "-c", "import torch; torch.ones(1, device='neuron').item()"],
-        folder=test.folder,
-        log=log,
-        environment=dict(os.environ),
-        timeout_s=test.request.timeout_s,
-        tick=test.watch.tick,
-    )
-    return ended, _log_end(log)
-
-
-def _or_the_checkpoints_own(test: _Test, run: _Run, failure: Failure) -> Failure:
+def _or_the_checkpoints_own(test: _Test, failure: Failure, options: list[str]) -> Failure:
     """Give the failure, or `reference_failed` when the CPU ends with the same exception."""
     test.watch.stage("the same on the CPU")
-    report = test.folder / "cpu"
-    ended, log = _python(test, report, test.folder / "cpu.log", ["--device", "cpu"])
-    if _read_report(report, ended)[0] is not None:
+    ran = test.runner.on_cpu("cpu", options)
+    if ran.report is not None:
         return failure
-    on_cpu = explain(ended.ending, log)
+    on_cpu = explain(ran.ended.ending, ran.log)
     if on_cpu.error.partition(":")[0] != failure.error.partition(":")[0]:
         return failure
     error = f"The CPU cannot run it either: {on_cpu.error}"
@@ -357,106 +522,107 @@ def _or_the_checkpoints_own(test: _Test, run: _Run, failure: Failure) -> Failure
     return Failure("SKIPPED", "reference_failed", error, hint, fingerprint("reference_failed", on_cpu.error))
 
 
-def _judged_row(test: _Test, run: _Run, report: Report, verdict: Verdict, reference_text: str | None) -> Row:
-    found = _stack(report)
-    numbers = verdict.comparison
-    per_step = [later - earlier for earlier, later in zip(report.step_s, report.step_s[1:], strict=False)]
-    decoding_s = sum(per_step)
-    graphs = report.graphs or ()
-    cold = [each.compile_s for each in graphs if not each.cache_hit and each.compile_s is not None]
-    warm = [each.compile_s for each in graphs if each.cache_hit and each.compile_s is not None]
-    modules = [each.neff_module for each in graphs if each.neff_module is not None]
-    hits = [each.cache_hit for each in graphs if each.cache_hit is not None]
-    return Row(
-        **_common(test, run, found),
-        result=verdict.result,
-        reason=verdict.reason,
-        stage="verify",
-        error=verdict.error,
-        fingerprint=None if verdict.error is None else fingerprint(verdict.reason, verdict.error),
-        hint=verdict.hint,
-        warnings=list(verdict.warnings),
-        peak_memory_bytes=max(report.peak_bytes) if report.peak_bytes else None,
-        text=report.text,
-        text_reference=reference_text if numbers is not None else None,
-        tokens_device=list(report.tokens),
-        tokens_reference=None if numbers is None else list(numbers.tokens_reference),
-        score=None if numbers is None else numbers.score,
-        score_steps=None if numbers is None else list(numbers.ratios),
-        first_divergence=None if numbers is None else numbers.first_divergence,
-        margin_at_divergence=None if numbers is None else numbers.margin,
-        noise=None if numbers is None else numbers.noise,
-        load_s=report.load_s,
-        compile_s=sum(cold) if cold else None,
-        compile_warm_s=sum(warm) if warm else None,
-        first_token_s=report.step_s[0] if report.step_s else None,
-        tokens_per_s=len(per_step) / decoding_s if decoding_s > 0 else None,
-        graphs=None if report.graphs is None else len(report.graphs),
-        recompiles=rule.recompiles(report),
-        graph_breaks=report.graph_breaks,
-        fallback_ops=None if report.fallback_ops is None else sorted(set(report.fallback_ops)),
-        bytes_per_core=_bytes_per_core(report),
-        neff_modules=modules if modules or report.graphs == () else None,
-        neff_hits=sum(hits) if len(hits) == len(graphs) and report.graphs is not None else None,
+def _refuse_too_short(test: _Test, run: Attempt, outcome: Judged | Failure, before: Row | None) -> None:
+    """A time limit below what the last PASS took decides nothing, and must not take that PASS's place."""
+    if before is None or before.result != "PASS" or before.wall_time_s is None:
+        return
+    limit = test.request.timeout_s
+    if isinstance(run.ran.ended.ending, TimedOut) and before.wall_time_s > limit:
+        raise TooShort(
+            f"still running after {limit:g} s, but the last PASS took {before.wall_time_s:.0f} s: nothing "
+            "was recorded. Give it more time with --timeout."
+        )
+    if not isinstance(outcome, Judged) or outcome.verdict.reason != "reference_failed":
+        return
+    if explain(TimedOut(limit), "").error in (outcome.verdict.error or ""):
+        raise TooShort(
+            f"the CPU's reference was still running after {limit:g} s, but the model has passed before: "
+            "nothing was recorded. Give it more time with --timeout."
+        )
+
+
+# Once more
+
+
+def _is_worth_repeating(row: Row, before: Row | None, run: Attempt) -> bool:
+    """A new red, a changed result, or graphs that were compiled, which a second process must find."""
+    if row.result == "SKIPPED":
+        return False
+    told = (row.result, row.reason, row.fingerprint)
+    known = before is not None and told == (before.result, before.reason, before.fingerprint)
+    if row.result == "FAIL":
+        return not known
+    changed = before is not None and before.result == "FAIL"
+    return changed or bool(_compiled(run.ran.report))
+
+
+def _compiled(report: Evidence | None) -> list[str]:
+    """Give the modules that a run built and did not find in the NEFF cache."""
+    graphs = report.graphs or () if report is not None else ()
+    return [each.neff_module for each in graphs if each.neff_module is not None and each.cache_hit is False]
+
+
+def _repeated(test: _Test, first: Attempt, one: Judged | Failure, row: Row) -> Row:
+    """Run once more in a fresh process, and give the row with what both say."""
+    test.watch.stage("once more, in a fresh process")
+    ran = test.runner.on_device("again", ["--device", test.request.device])
+    second = replace(first, ran=ran)
+    equal = _equal(first.ran.report, ran.report)
+    other = one if equal else _judge(test, second, "again")
+    if not _agree(one, other):
+        red = row if row.result == "FAIL" else _row(test, second, other)
+        ended = _row(test, second, other) if red is row else row
+        return check_row.as_flaky(red, ended)
+    if row.result == "PASS" and _compiled(first.ran.report):
+        return check_row.with_warm(replace(row, flaky=False), Warm(ran.report, _compiled(ran.report)))
+    return replace(row, flaky=False)
+
+
+def _agree(one: Judged | Failure, other: Judged | Failure) -> bool:
+    """Say whether two runs came to the same. Within noise or equal is both a PASS."""
+    first, second = check_row.told(one), check_row.told(other)
+    return first[0] == second[0] and (first[0] == "PASS" or first[1] == second[1])
+
+
+def _equal(one: Report | ArrayReport | None, other: Report | ArrayReport | None) -> bool:
+    """Say whether two runs computed the same bits and tell the same of how: then they are judged the same."""
+    if isinstance(one, Report) and isinstance(other, Report):
+        same = one.logits.tobytes() == other.logits.tobytes() and one.tokens == other.tokens
+        repeats = one.first_call_tokens == other.first_call_tokens
+        return same and repeats and _evidence(one) == _evidence(other)
+    if isinstance(one, ArrayReport) and isinstance(other, ArrayReport):
+        pairs = [(one.arrays[name].tobytes(), other.arrays[name].tobytes()) for name in one.arrays]
+        same = all(a == b for a, b in pairs) and one.repeats == other.repeats
+        return same and _evidence(one) == _evidence(other)
+    return False
+
+
+def _evidence(report: Evidence) -> tuple[object, ...]:
+    """What of a report besides its numbers a verdict may rest on."""
+    return (
+        report.parameter_devices,
+        report.dtypes,
+        None if report.graphs is None else len(report.graphs),
+        None if report.graphs_first_call is None else len(report.graphs_first_call),
+        report.fallback_ops,
+        report.graph_breaks,
+        report.peak_bytes is not None and sum(report.peak_bytes) < report.parameter_bytes,
     )
 
 
-def _bytes_per_core(report: Report) -> list[int] | None:
-    """The cores of the run, and any other that was touched."""
-    if report.peak_bytes is None:
-        return None
-    touched = [index + 1 for index, peak in enumerate(report.peak_bytes) if peak > 0]
-    return list(report.peak_bytes[: max([report.cores, *touched])])
-
-
-def _stack(report: Report) -> stack.Stack:
-    return stack.stack_of(report.versions, report.instance, stack.this_machine())
-
-
-def _common(test: _Test, run: _Run, found: stack.Stack) -> dict[str, Any]:
-    """The columns that every run fills."""
-    return {
-        "model_id": test.checkpoint.model_id,
-        "revision": test.checkpoint.revision,
-        "task": test.task.name,
-        "library": test.task.packages[0],
-        "library_version": found.library_version,
-        "neuronx_cc": found.neuronx_cc,
-        "neuron_cores": run.script.cores,
-        "wall_time_s": run.ended.wall_s,
-        "model_type": test.checkpoint.model_type,
-        "dtype": run.script.dtype,
-        "device_kind": found.device_kind,
-        "instance": found.instance,
-        "host_cpu": stack.host_cpu(),
-        "versions": found.versions,
-        "packages": stack.packages(test.task.packages, found.versions),
-        "run_py": run.source,
-        "prompt": run.script.prompt.text,
-        "log_tail": tail(run.log),
-        "tested_at": test.tested_at,
-        "run_id": test.run_id,
-    }
-
-
-def _skipped(request: Request, refusal: NotTestable) -> Row:
-    """The row of a model that exists but is not run."""
-    found = stack.installed()
-    now = datetime.now(UTC)
-    task = find(request.task)
-    return Row(
-        model_id=refusal.model_id,
-        revision=refusal.revision,
-        task=task.name,
-        library=task.packages[0],
-        library_version=found.library_version,
-        neuronx_cc=found.neuronx_cc,
-        result="SKIPPED",
-        reason=refusal.reason,
-        stage="resolve",
-        error=str(refusal),
-        device_kind=found.device_kind,
-        versions=found.versions,
-        tested_at=now,
-        run_id=f"{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:8]}",
-    )
+def _long(test: _Test, run: Attempt, tokens: int) -> Long:
+    """Generate so many tokens, and judge them by the same rule."""
+    options = ["--new-tokens", str(tokens)]
+    test.watch.stage(f"{tokens} tokens")
+    ran = test.runner.on_device("long", ["--device", test.request.device, *options])
+    if ran.report is None:
+        failure = explain(ran.ended.ending, ran.log)
+        _refuse_full_disk(test, ran)
+        if failure.reason in _ASK_THE_CPU and test.request.device != "cpu":
+            failure = _or_the_checkpoints_own(test, failure, options)
+        return Long(tokens, failure)
+    kind = check_row.stack_of(ran.report).device_kind
+    early = _without_reference(test, ran.report, kind, tokens)
+    if early is not None:
+        return Long(tokens, Judged(early, None, None))
+    return Long(tokens, _compared(test, run, ran.report, "long", kind, tokens))

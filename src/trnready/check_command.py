@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from trnready.check import Done, Request, Watch, check
+from trnready.check import Done, Request, check
+from trnready.progress import stopped_by_signals, watching
 from trnready.results.row import Row
+from trnready.run.memory import parse_size
+from trnready.script.task import NEW_TOKENS, names
+from trnready.verdict import judged
 
 EXIT_STATUS = {"PASS": 0, "FAIL": 1, "SKIPPED": 2}
 INTERRUPTED = 130
@@ -43,13 +40,22 @@ class Device(StrEnum):
     cpu = "cpu"
 
 
+class Parallelism(StrEnum):
+    """How a model can be split over several cores."""
+
+    tp = "tp"
+    ep = "ep"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
 
     @app.command("check")
     def command(
         model: Annotated[str, typer.Argument(help="A checkpoint's folder, or a model's id on the Hub.")],
-        task: Annotated[str, typer.Option(help="What the model is to do.")] = "text-generation",
+        task: Annotated[
+            str, typer.Option(help=f"What the model is to do: {', '.join(names())}.")
+        ] = "text-generation",
         results: Annotated[Path, typer.Option(help="Folder of the dataset to add the result to.")] = Path(
             "results"
         ),
@@ -59,8 +65,54 @@ def register(app: typer.Typer) -> None:
         timeout: Annotated[
             float, typer.Option(min=1, help="Seconds that each process running the model may take.")
         ] = DEFAULT_TIMEOUT_S,
+        memory: Annotated[
+            str | None,
+            typer.Option(
+                metavar="SIZE",
+                help="Memory of the host, such as 16GiB, that each process running the model may hold.",
+            ),
+        ] = None,
         dtype: Annotated[
             Dtype | None, typer.Option(help="Type to run in; by default, the checkpoint's own.")
+        ] = None,
+        long: Annotated[
+            int | None,
+            typer.Option(
+                min=NEW_TOKENS + 1,
+                metavar="N",
+                help="Generate N tokens as well, such as 512, and judge them by the same rule.",
+            ),
+        ] = None,
+        python: Annotated[
+            Path | None,
+            typer.Option(
+                help="Interpreter that runs the model; by default, this one. The result is filed under the "
+                "versions of its environment."
+            ),
+        ] = None,
+        reference_memory: Annotated[
+            str | None,
+            typer.Option(
+                metavar="SIZE",
+                help="How large a model may be in float32, such as 16GiB, to be run on the CPU as well; "
+                "by default, three quarters of the memory. A judge model reads the text of a larger one.",
+            ),
+        ] = None,
+        cores: Annotated[
+            int | None,
+            typer.Option(
+                min=1,
+                max=64,
+                help="NeuronCores to split the model over, one process each; by default, the fewest that "
+                "hold its weights, and the next larger number when memory runs out.",
+            ),
+        ] = None,
+        parallelism: Annotated[
+            Parallelism | None,
+            typer.Option(
+                help="How to split it over cores: tp is tensor parallelism, ep expert parallelism with the "
+                " other layers tensor-parallel where Transformers can; by default, tp where it can, else ep."
+            ),
         ] = None,
         device: Annotated[
             Device, typer.Option(help="cpu is for finding mistakes in a script: it never passes.")
@@ -69,7 +121,8 @@ def register(app: typer.Typer) -> None:
         """Test one model on the neuron device and record the result.
 
         Writes run.py, runs it in a process of its own, runs the same file on the CPU, compares the two,
-        and adds a row to the dataset.
+        and adds a row to the dataset. A new failure is run a second time; so is a model whose graphs were
+        compiled, which a second process must find in the NEFF cache.
 
         Exit status: 0 PASS, 1 FAIL, 2 SKIPPED or nothing tested, 130 stopped.
 
@@ -80,12 +133,19 @@ def register(app: typer.Typer) -> None:
             task=task,
             results=results,
             timeout_s=timeout,
+            memory_bytes=None if memory is None else parse_size(memory),
             prompt=prompt,
             dtype=None if dtype is None else dtype.value,
             device=device.value,
+            long=long,
+            python=None if python is None else python.absolute(),
+            cores=cores,
+            parallelism=None if parallelism is None else parallelism.value,
+            reference_bytes=None if reference_memory is None else parse_size(reference_memory),
+            judge=judged.decide,
         )
         try:
-            with _stopped_by_signals(), _watch(Console(stderr=True)) as watch:
+            with stopped_by_signals(), watching(Console(stderr=True)) as watch:
                 done = check(request, watch)
         except KeyboardInterrupt:
             typer.echo("trnready: stopped; this run was not recorded, and nothing of it is left.", err=True)
@@ -94,74 +154,6 @@ def register(app: typer.Typer) -> None:
         if done.not_folded is not None:
             raise done.not_folded
         raise typer.Exit(EXIT_STATUS[done.row.result])
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a test as Ctrl-C does, so that no model is left running."""
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _watch(console: Console) -> Iterator[Watch]:
-    """Show the stages: live on a terminal, as plain lines elsewhere."""
-    if not console.is_terminal:
-        lines = _Lines()
-        yield lines
-        lines.finish()
-        return
-    display = _Display()
-    with Live(get_renderable=display.render, console=console, refresh_per_second=8, transient=True):
-        yield display
-
-
-class _Lines:
-    """One line as each stage begins."""
-
-    def __init__(self) -> None:
-        self._start = time.monotonic()
-
-    def stage(self, name: str) -> None:
-        print(f"[{time.monotonic() - self._start:6.1f} s] {name}", file=sys.stderr, flush=True)
-
-    def tick(self) -> None:
-        pass
-
-    def finish(self) -> None:
-        self.stage("done")
-
-
-class _Display:
-    """All stages so far with their seconds, the present one turning."""
-
-    def __init__(self) -> None:
-        self._stages: list[tuple[str, float]] = []
-        self._spinner = Spinner("dots")
-
-    def stage(self, name: str) -> None:
-        self._stages.append((name, time.monotonic()))
-
-    def tick(self) -> None:
-        pass
-
-    def render(self) -> Table:
-        """Give what to show now."""
-        grid = Table.grid(padding=(0, 1))
-        ends = [start for _, start in self._stages[1:]] + [time.monotonic()]
-        for index, ((name, start), end) in enumerate(zip(self._stages, ends, strict=False)):
-            present = index == len(self._stages) - 1
-            mark = self._spinner if present else Text("✓", "green")
-            grid.add_row(mark, name, Text(f"{end - start:.1f} s", "dim"))
-        return grid
 
 
 def show(done: Done, results: Path, console: Console) -> None:
@@ -186,9 +178,12 @@ def _lines(row: Row) -> Iterator[tuple[str, Text]]:
     for name, value in (("error", row.error), ("hint", row.hint)):
         if value is not None:
             yield name, Text(value)
+    if row.flaky:
+        yield "flaky", Text("two runs in fresh processes disagree", "yellow")
     yield "warnings", Text(", ".join(row.warnings) or "none", "yellow" if row.warnings else "")
     yield "device", Text(_device(row))
-    yield "cores", Text(_number(row.neuron_cores))
+    split = f" ({row.parallelism})" if row.parallelism else ""
+    yield "cores", Text(_number(row.neuron_cores) + split)
     if row.reason in ("match", "match_within_noise", "mismatch"):
         yield "score", Text(f"{_number(row.score, '.3g')} times the rounding noise; up to 3 passes")
     yield "wall time", Text(_number(row.wall_time_s, ".1f", " s"))
@@ -196,14 +191,24 @@ def _lines(row: Row) -> Iterator[tuple[str, Text]]:
         "peak memory",
         Text("unknown" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:.1f} MiB"),
     )
+    if row.bytes_per_core is not None and len(row.bytes_per_core) > 1:
+        yield "on each core", Text(", ".join(f"{each / 2**20:.1f} MiB" for each in row.bytes_per_core))
     yield "graphs", Text(_number(row.graphs))
     yield "recompiles", Text(_number(row.recompiles))
     yield "fallbacks", Text("unknown" if row.fallback_ops is None else ", ".join(row.fallback_ops) or "none")
-    yield "tokens per second", Text(_number(row.tokens_per_s, ".1f"))
+    if row.compile_s is not None or row.compile_warm_s is not None:
+        seconds = _number(row.compile_s, ".1f", " s"), _number(row.compile_warm_s, ".1f", " s")
+        yield "compile", Text(f"{seconds[0]}; with a filled NEFF cache {seconds[1]}")
+    if row.tokens_per_s is not None:
+        yield "tokens per second", Text(_number(row.tokens_per_s, ".1f"))
+    if row.long_tokens is not None:
+        yield "long generation", Text(f"{row.long_tokens} tokens: {row.long_reason}")
+    # A language model goes on from its prompt; what other tasks give stands for itself.
+    prompt = row.prompt or "" if row.task == "text-generation" else ""
     if row.text is not None:
-        yield "text", Text(f"{row.prompt}{row.text}")
+        yield "text", Text(f"{prompt}{row.text}")
     if row.text_reference is not None and row.text_reference != row.text:
-        yield "CPU's text", Text(f"{row.prompt}{row.text_reference}")
+        yield "CPU's text", Text(f"{prompt}{row.text_reference}")
 
 
 def _printable(text: Text) -> Text:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trnready import check_command
+from trnready import check_command, repeat_command
 from trnready.errors import TrnreadyError
 from trnready.hub import commands as hub_commands
 from trnready.plan import commands as plan_commands
@@ -45,6 +45,7 @@ def _options(
 check_command.register(app)
 hub_commands.register(app)
 plan_commands.register(app)
+repeat_command.register(app)
 results_commands.register(app)
 space_commands.register(app)
 sweep_commands.register(app)

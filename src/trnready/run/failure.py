@@ -6,9 +6,10 @@ from __future__ import annotations
 import hashlib
 import re
 import signal
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trnready.run.process import Ending, Exited, Finished, Killed, TimedOut
+from trnready.run.process import Ending, Exited, Finished, Killed, TimedOut, TooLarge
 
 TAIL_LINES = 40
 TAIL_CHARACTERS = 8_000
@@ -50,6 +51,10 @@ _QUANTIZED = (
     "unsupported_quantization",
     "The checkpoint is quantized in a way that needs a package or device which is not here.",
 )
+_PROCESSOR = (
+    "processor_unavailable",
+    "Its tokenizer or processor needs a package that is not here, or its files are missing.",
+)
 _COMPILER = "The log holds the compiler's own words."
 
 # Read from top to bottom: what is told more precisely comes first.
@@ -61,6 +66,11 @@ FINDERS: tuple[Finder, ...] = (
     _finder(r"(gptq|awq|bitsandbytes|compressed.tensors).*(install|require)", *_QUANTIZED, "SKIPPED"),
     _finder(r"quantiz.*(not available|not supported|install|require)", *_QUANTIZED, "SKIPPED"),
     _finder(r"does not recognize this architecture", "unsupported_architecture", None, "SKIPPED"),
+    _finder(r"Could not load any \w+ processor class", *_PROCESSOR, "SKIPPED"),
+    _finder(r"\w*(Processor|FeatureExtractor|Tokenizer)\w* requires the .* librar", *_PROCESSOR, "SKIPPED"),
+    _finder(r"Unrecognized (\w+ processor|feature extractor|processing class)", *_PROCESSOR, "SKIPPED"),
+    _finder(r"Can't load (\w+ processor|feature extractor|processor|tokenizer)\b", *_PROCESSOR, "SKIPPED"),
+    _finder(r"instantiate the backend tokenizer", *_PROCESSOR, "SKIPPED"),
     _finder(r"GuardOnDataDependent|data.dependent|DynamicOutputShape", "dynamic_shape", _STATIC),
     _finder(r"dynamic shapes?\b|dynamic=True", "dynamic_shape", _STATIC),
     _finder(r"not implemented for '[\w]+'", "unsupported_dtype", _DTYPE),
@@ -75,6 +85,10 @@ FINDERS: tuple[Finder, ...] = (
 
 _TRACEBACK = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"(?:\w+\.)*[A-Z]\w*(?::.*)?")
+_RANK = re.compile(r"\[rank(\d+)\]:(?: (.*)|)$")
+_ECHOES = ("ChildFailedError", "SignalException", "DistBackendError")
+"""Exceptions by which a launcher or another rank says no more than that one of the ranks failed."""
+_LOST_RANK = re.compile(r"Signal \d+ \((SIG[A-Z]+)\) received by PID")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP}
@@ -83,10 +97,14 @@ _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 def explain(ending: Ending, log: str) -> Failure:
     """Say why a run failed, from how it ended and what it printed."""
     exception = last_exception(log)
+    lost = _LOST_RANK.search(log)
     match ending:
         case TimedOut(limit_s):
             error = f"Still running after {limit_s:g} s."
             return _failure("FAIL", "timeout", error, "Give it more time with --timeout.")
+        case TooLarge(limit_bytes):
+            error = f"Held more than {limit_bytes / 2**30:.3g} GiB of the host's memory."
+            return _failure("FAIL", "host_out_of_memory", error, "Give it more with --memory.")
         case Killed(by_kernel=True):
             error = "The kernel killed the run because the host had no memory left."
             return _failure("FAIL", "host_out_of_memory", error, _MORE_MEMORY)
@@ -97,6 +115,8 @@ def explain(ending: Ending, log: str) -> Failure:
             error = f"Ended by {ending.name}." + (f" Last words: {exception}" if exception else "")
             hint = "A crash below Python: the log holds what it said." if number in _CRASHES else None
             return _failure("FAIL", "crash", error, hint)
+        case Exited() if lost is not None and (exception is None or is_echo(exception)):
+            return _failure("FAIL", "crash", f"A rank was ended by {lost[1]}.", None)
         case Exited(status) if exception is None:
             return _failure("FAIL", "error", f"run.py ended with exit status {status}.", None)
         case Finished() if exception is None:
@@ -108,15 +128,36 @@ def explain(ending: Ending, log: str) -> Failure:
 
 
 def last_exception(log: str) -> str | None:
-    """Give the exception that ends the last traceback in the log, with its message; None without one."""
-    lines = clean(log).splitlines()
+    """Give the exception that ends the last traceback in the log, with its message; None without one. Of
+    several ranks, that of the first which did not fail for another's sake."""
+    streams: dict[str, list[str]] = {}
+    for line in clean(log).splitlines():
+        # PyTorch marks what a rank raises, so that the lines of several can be told apart.
+        marked = _RANK.match(line)
+        rank, text = (marked[1], marked[2] or "") if marked else ("", line)
+        streams.setdefault(rank, []).append(text)
+    ranks = [_last_exception(lines) for rank, lines in streams.items() if rank]
+    found = [*(each for each in ranks if each), *_exceptions(streams.get("", []))]
+    return next((each for each in found if not is_echo(each)), found[0] if found else None)
+
+
+def is_echo(exception: str) -> bool:
+    """Say whether an exception says no more than that another process failed."""
+    return exception.partition(":")[0].rpartition(".")[2] in _ECHOES
+
+
+def _last_exception(lines: Sequence[str]) -> str | None:
+    return next(_exceptions(lines), None)
+
+
+def _exceptions(lines: Sequence[str]) -> Iterator[str]:
+    """Give the exceptions that end a traceback, the last first."""
     starts = [index for index, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     for start in reversed(starts):
         # Every line of a traceback is indented, so the first that is not names the exception.
         end = next((i for i in range(start + 1, len(lines)) if not lines[i].startswith(" ")), None)
         if end is not None and _EXCEPTION.fullmatch(lines[end]):
-            return "\n".join(lines[end:]).strip()[:ERROR_CHARACTERS]
-    return None
+            yield "\n".join(lines[end:]).strip()[:ERROR_CHARACTERS]
 
 
 def tail(log: str) -> str:

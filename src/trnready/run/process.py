@@ -1,5 +1,5 @@
-"""Runs a script in a process group of its own, under a time limit, its output streamed to a file. Whatever
-happens to us, nothing of the group is left running."""
+"""Runs a script in a process group of its own, under limits of time and memory, its output streamed to a
+file. Whatever becomes of the script, nothing that it started is left running."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from pathlib import Path
 from trnready.errors import TrnreadyError
 
 POLL_S = 0.1
+FAMILY_POLL_S = 0.5
+"""How often the script's processes and their memory are looked at, in seconds."""
+
 GRACE_S = 3.0
 """How long a group may take to end by itself once it was asked to."""
 
 _PR_SET_PDEATHSIG = 1
+_PARENT, _SESSION, _START, _RESIDENT_PAGES = 1, 3, 19, 21
+"""Places in /proc/PID/stat behind the process's name (man proc_pid_stat)."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _OOM_KILLS = Path("/proc/vmstat")
 
 
@@ -63,7 +69,14 @@ class TimedOut:
     limit_s: float
 
 
-Ending = Finished | Exited | Killed | TimedOut
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The group held more of the host's memory than it may."""
+
+    limit_bytes: int
+
+
+Ending = Finished | Exited | Killed | TimedOut | TooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +94,13 @@ def run(
     log: Path,
     environment: Mapping[str, str],
     timeout_s: float,
+    memory_bytes: int | None = None,
     tick: Callable[[], None],
 ) -> Ended:
-    """Run a command in `folder` to its end, stdout and stderr into `log`; `tick` is called while waiting.
+    """Run a command in `folder` to its end, stdout and stderr into `log`; `tick` is called while waiting. All
+    its processes may hold so many `memory_bytes` of the host's memory together, where Linux tells.
 
-    Raises `CannotStart`. Any other exception, Ctrl-C among them, ends the whole group before it goes on.
+    Raises `CannotStart`. Any other exception, Ctrl-C among them, ends them all before it goes on.
     """
     kills_before = _oom_kills()
     start = time.monotonic()
@@ -103,11 +118,14 @@ def run(
             )
     except OSError as error:
         raise CannotStart(f"cannot run {command[0]}: {error.strerror or error}.") from error
+    family = _Family(process.pid)
     try:
-        status = _wait(process, start + timeout_s, tick)
+        status = _wait(process, family, start + timeout_s, memory_bytes, tick)
     finally:
-        _end_group(process)
+        _end(process, family)
     wall_s = time.monotonic() - start
+    if isinstance(status, TooLarge):
+        return Ended(status, wall_s)
     if status is None:
         return Ended(TimedOut(timeout_s), wall_s)
     if status < 0:
@@ -116,24 +134,99 @@ def run(
     return Ended(Finished() if status == 0 else Exited(status), wall_s)
 
 
-def _wait(process: subprocess.Popen[bytes], deadline: float, tick: Callable[[], None]) -> int | None:
+def _wait(
+    process: subprocess.Popen[bytes],
+    family: _Family,
+    deadline: float,
+    memory_bytes: int | None,
+    tick: Callable[[], None],
+) -> int | TooLarge | None:
     """Give the exit status, or None when the time is up."""
+    look_again = time.monotonic()
     while True:
-        left = deadline - time.monotonic()
+        now = time.monotonic()
+        left = deadline - now
         if left <= 0:
             return process.poll()
         with suppress(subprocess.TimeoutExpired):
             return process.wait(min(POLL_S, left))
+        if now >= look_again:
+            look_again = now + FAMILY_POLL_S
+            held = family.look()
+            if memory_bytes is not None and held > memory_bytes:
+                return TooLarge(memory_bytes)
         tick()
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of the group: politely first, unless its leader is gone already."""
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """What the kernel says of a process: `start` tells it from a later one of the same number."""
+
+    parent: int
+    session: int
+    start: int
+    resident_bytes: int
+
+
+class _Family:
+    """A script's process and all that it or its children started, as far as Linux tells. A session is not
+    enough: `torch.distributed.run` gives each rank one of its own."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._start_of: dict[int, int] = {}
+
+    def look(self) -> int:
+        """See who has come; give the bytes of memory that all hold. What they share counts for each."""
+        running = _running()
+        members = {
+            pid
+            for pid, each in running.items()
+            if self._leader in (pid, each.session) or self._start_of.get(pid) == each.start
+        }
+        while True:
+            children = {pid for pid, each in running.items() if each.parent in members} - members
+            if not children:
+                break
+            members |= children
+        self._start_of |= {pid: running[pid].start for pid in members}
+        return sum(running[pid].resident_bytes for pid in members)
+
+    def kill(self) -> None:
+        """End whoever is left of those that were seen."""
+        for pid, each in _running().items():
+            if self._start_of.get(pid) == each.start:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _running() -> dict[int, _Process]:
+    found = {}
+    # Read often while a model runs, so without pathlib, which takes three times as long.
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        with suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as file:
+            # The name in the second field may hold anything; what follows its last bracket is regular.
+            fields = file.read().rpartition(b")")[2].split()
+            found[int(name)] = _Process(
+                int(fields[_PARENT]),
+                int(fields[_SESSION]),
+                int(fields[_START]),
+                int(fields[_RESIDENT_PAGES]) * _PAGE,
+            )
+    return found
+
+
+def _end(process: subprocess.Popen[bytes], family: _Family) -> None:
+    """End what is left: politely first, unless the leader is gone already."""
+    family.look()
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_S)
     _signal_group(process.pid, signal.SIGKILL)
+    family.kill()
     process.wait()
 
 

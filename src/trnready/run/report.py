@@ -4,21 +4,33 @@ verdict judges it; nothing else reads the files themselves."""
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import safetensors.numpy
+from safetensors import SafetensorError
 
 from trnready.errors import TrnreadyError
+from trnready.script.task import Output
 
-Logits = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.float32]
+"""What a model computed, one row for each token, sentence or denoising step: [rows, width]."""
+
+Logits = Rows
 """Logits before any processing, one row for each generated token: [steps, vocabulary]."""
 
-_DTYPE_SIZE = 4
-_MAX_HEADER_BYTES = 1_000_000
+OUTPUTS_FILE = "outputs.safetensors"
+REPORT_FILE = "report.json"
+
+ARRAYS: dict[Output, tuple[str, ...]] = {
+    "logits": ("logits",),
+    "embeddings": ("embeddings",),
+    "latents": ("latents", "image"),
+}
+"""The arrays of a report, the one with the most rows first."""
 
 
 class BadReport(TrnreadyError):
@@ -36,28 +48,25 @@ class Graph:
     neff_module: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One run of `run.py`. Counters are None where the device offers none, never 0; times are in seconds.
-
-    `end_tokens` were held back: they are never chosen, whatever their logits.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What every task's `run.py` reports. Counters are None where the device offers none, never 0; times are
+    in seconds. `text` is the result in words, `ended_text` what a person reads of it. `imported_later` holds
+    the packages that loading and running this model imported beyond the script's own imports, with their
+    versions. Of a run on several cores, `graphs` are those of the first, and what ends in `per_core` has one
+    number for each."""
 
     device: str
     dtypes: tuple[str, ...]
     cores: int
-    input_tokens: tuple[int, ...]
-    tokens: tuple[int, ...]
-    first_call_tokens: tuple[int, ...]
-    end_tokens: tuple[int, ...]
     text: str
-    logits: Logits
+    ended_text: str | None = None
     load_s: float
     first_call_s: float
     later_call_s: float | None
-    step_s: tuple[float, ...]
     parameter_devices: tuple[str, ...]
     parameter_bytes: int
+    parameters: int | None = None
     graphs_first_call: tuple[Graph, ...] | None
     graphs: tuple[Graph, ...] | None
     graph_breaks: int | None
@@ -65,86 +74,159 @@ class Report:
     instance: str | None
     peak_bytes: tuple[int, ...] | None
     versions: dict[str, str]
+    imported_later: dict[str, str] | None = None
+    parameter_bytes_per_core: tuple[int, ...] | None = None
+    graphs_per_core: tuple[int, ...] | None = None
+
+    @property
+    def shown(self) -> str:
+        """What a person reads: the text up to where the model would have ended by itself, where that is
+        known."""
+        return self.text if self.ended_text is None else self.ended_text
+
+    @property
+    def has_interpreted_graphs(self) -> bool:
+        """Whether a graph could not be compiled and ran operator by operator, decomposed all the same."""
+        return any(each.startswith(_LOST) for each in self.fallback_ops or ())
+
+    @property
+    def compiled_graphs(self) -> tuple[Graph, ...] | None:
+        """The graphs that ran as compiled code: those that could not be compiled, and so ran operator by
+        operator instead, are left out. The device lists them among its fallbacks."""
+        if self.graphs is None:
+            return None
+        lost = {each.removeprefix(_LOST) for each in self.fallback_ops or () if each.startswith(_LOST)}
+        return tuple(each for each in self.graphs if each.name not in lost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Evidence):
+    """One run of a `run.py` that generates tokens.
+
+    `end_tokens` were held back: they are never chosen, whatever their logits.
+    """
+
+    input_tokens: tuple[int, ...]
+    tokens: tuple[int, ...]
+    first_call_tokens: tuple[int, ...]
+    end_tokens: tuple[int, ...]
+    logits: Logits
+    step_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayReport(Evidence):
+    """One run of a `run.py` that computes numbers without choosing tokens: `arrays` by the names of `ARRAYS`.
+    `repeats` says that a second call gave the same bits as the first."""
+
+    arrays: dict[str, Rows]
+    repeats: bool
+
+
+_LOST = "graph:"
 
 
 def read(folder: Path) -> Report:
-    """Read the report in this folder. Raises `BadReport`."""
+    """Read the report of a `run.py` that generates. Raises `BadReport`."""
+    return from_facts(_facts(folder), _read_arrays(folder / OUTPUTS_FILE, ARRAYS["logits"])["logits"])
+
+
+def read_arrays(folder: Path, output: Output) -> ArrayReport:
+    """Read the report of a `run.py` whose output is embeddings or latents. Raises `BadReport`."""
+    facts = _facts(folder)
+    arrays = _read_arrays(folder / OUTPUTS_FILE, ARRAYS[output])
     try:
-        facts = json.loads((folder / "report.json").read_bytes())
+        return _array_report(facts, arrays)
+    except KeyError as error:
+        raise BadReport(f"the report of run.py lacks {error.args[0]!r}.") from error
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / REPORT_FILE).read_bytes())
     except FileNotFoundError:
         raise BadReport("run.py ended without writing its report.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise BadReport(f"the report of run.py cannot be read: {error}") from error
     if not isinstance(facts, dict):
         raise BadReport("the report of run.py is no JSON object.")
+    return facts
+
+
+def from_facts(facts: dict[str, Any], logits: Logits) -> Report:
+    """Check a report of generation: the facts as `report.json` holds them. Raises `BadReport`."""
     try:
-        return _report(facts, _read_logits(folder / "logits.safetensors"))
+        return _report(facts, logits)
     except KeyError as error:
         raise BadReport(f"the report of run.py lacks {error.args[0]!r}.") from error
 
 
-def from_facts(facts: dict[str, Any], logits: Logits) -> Report:
-    """Check a report that never was a file: the facts as `report.json` holds them. Raises `BadReport`."""
-    try:
-        return _report(facts, logits)
-    except KeyError as error:
-        raise BadReport(f"the report lacks {error.args[0]!r}.") from error
-
-
 def _report(facts: dict[str, Any], logits: Logits) -> Report:
-    seconds = facts["seconds"]
-    if not isinstance(seconds, dict):
-        raise BadReport("the report of run.py has no table of seconds.")
-    later = seconds.get("later_call")
     return Report(
-        device=_text("device", facts["device"]),
-        dtypes=_texts("dtype", facts["dtype"]),
-        cores=_count("cores", facts["cores"]),
+        **_evidence(facts),
         input_tokens=_counts("input_tokens", facts["input_tokens"]),
         tokens=_counts("tokens", facts["tokens"]),
         first_call_tokens=_counts("first_call_tokens", facts["first_call_tokens"]),
         end_tokens=_end_tokens(facts["end_tokens"]),
-        text=_text("text", facts["text"]),
         logits=logits,
-        load_s=_seconds("load", seconds["load"]),
-        first_call_s=_seconds("first_call", seconds["first_call"]),
-        later_call_s=None if later is None else _seconds("later_call", later),
         step_s=tuple(_seconds("step_seconds", each) for each in _list("step_seconds", facts["step_seconds"])),
-        parameter_devices=_texts("parameter_devices", facts["parameter_devices"]),
-        parameter_bytes=_count("parameter_bytes", facts["parameter_bytes"]),
-        graphs_first_call=_graphs(facts["graphs_first_call"]),
-        graphs=_graphs(facts["graphs"]),
-        graph_breaks=_breaks(facts["graph_breaks"]),
-        fallback_ops=_known_texts(facts["fallback_ops"]),
-        instance=facts["instance"] if isinstance(facts["instance"], str) else None,
-        peak_bytes=_known_counts(facts["peak_bytes"]),
-        versions=_versions(facts["versions"]),
     )
 
 
-def _read_logits(path: Path) -> Logits:
-    """Read the one tensor of the file, and nothing but a whole file of the right kind."""
+def _array_report(facts: dict[str, Any], arrays: dict[str, Rows]) -> ArrayReport:
+    repeats = facts["repeats"]
+    if not isinstance(repeats, bool):
+        raise BadReport("repeats in the report of run.py is neither true nor false.")
+    return ArrayReport(**_evidence(facts), arrays=arrays, repeats=repeats)
+
+
+def _evidence(facts: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `Evidence`."""
+    seconds = facts["seconds"]
+    if not isinstance(seconds, dict):
+        raise BadReport("the report of run.py has no table of seconds.")
+    later, imported = seconds.get("later_call"), facts.get("imported_later")
+    return {
+        "device": _text("device", facts["device"]),
+        "dtypes": _texts("dtype", facts["dtype"]),
+        "cores": _count("cores", facts["cores"]),
+        "text": _text("text", facts["text"]),
+        "ended_text": None if facts.get("ended_text") is None else _text("ended_text", facts["ended_text"]),
+        "load_s": _seconds("load", seconds["load"]),
+        "first_call_s": _seconds("first_call", seconds["first_call"]),
+        "later_call_s": None if later is None else _seconds("later_call", later),
+        "parameter_devices": _texts("parameter_devices", facts["parameter_devices"]),
+        "parameter_bytes": _count("parameter_bytes", facts["parameter_bytes"]),
+        "parameters": _known_count(facts.get("parameters")),
+        "graphs_first_call": _graphs(facts["graphs_first_call"]),
+        "graphs": _graphs(facts["graphs"]),
+        "graph_breaks": _breaks(facts["graph_breaks"]),
+        "fallback_ops": _known_texts(facts["fallback_ops"]),
+        "instance": facts["instance"] if isinstance(facts["instance"], str) else None,
+        "peak_bytes": _known_counts(facts["peak_bytes"]),
+        "versions": _versions(facts["versions"]),
+        "imported_later": None if imported is None else _versions(imported),
+        "parameter_bytes_per_core": _known_counts(facts.get("parameter_bytes_per_core")),
+        "graphs_per_core": _known_counts(facts.get("graphs_per_core")),
+    }
+
+
+def _read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Rows]:
+    """Read exactly these arrays, and nothing but a whole file of the right kind."""
     try:
-        content = path.read_bytes()
+        found = safetensors.numpy.load(path.read_bytes())
     except FileNotFoundError:
-        raise BadReport("run.py wrote no logits.") from None
+        raise BadReport("run.py wrote no outputs.") from None
     except OSError as error:
-        raise BadReport(f"the logits of run.py cannot be read: {error}") from error
-    try:
-        (length,) = struct.unpack_from("<Q", content)
-        if length > _MAX_HEADER_BYTES:
-            raise ValueError("its header is too long")
-        header = json.loads(content[8 : 8 + length])
-        entry = header["logits"]
-        rows, columns = (int(size) for size in entry["shape"])
-        body = content[8 + length :]
-        if entry["dtype"] != "F32" or entry["data_offsets"] != [0, len(body)]:
-            raise ValueError("its header does not describe its body")
-        if rows < 0 or columns < 0 or len(body) != rows * columns * _DTYPE_SIZE:
-            raise ValueError("its length is not that of its shape")
-    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadReport(f"the logits file of run.py is damaged: {error}.") from error
-    return np.frombuffer(body, dtype="<f4").reshape(rows, columns)
+        raise BadReport(f"the outputs of run.py cannot be read: {error}") from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise BadReport(f"the outputs file of run.py is damaged: {error}.") from error
+    if set(found) != set(names):
+        raise BadReport(f"run.py wrote {', '.join(sorted(found)) or 'nothing'}, not {', '.join(names)}.")
+    for name, array in found.items():
+        if array.dtype != np.float32 or array.ndim != 2:
+            raise BadReport(f"the {name} of run.py are no table of float32 numbers.")
+    return found
 
 
 def _list(name: str, value: object) -> list[Any]:

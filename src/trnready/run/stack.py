@@ -4,6 +4,7 @@ into the row; whether a result may be called one from hardware is decided here a
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +23,10 @@ SOFTWARE_PREFIX = "soft-"
 UNKNOWN = "unknown"
 
 _PROBE = """
-import importlib, json, platform
+import importlib, json, platform, sys
 from importlib import metadata
 found = {"python": platform.python_version()}
-for name in "torch transformers tokenizers safetensors accelerate torch-neuronx neuronx-cc".split():
+for name in sys.argv[1:]:
     try:
         found[name] = metadata.version(name)
     except Exception:
@@ -56,10 +58,9 @@ class Stack:
     versions: dict[str, str]
     instance: str | None
 
-    @property
-    def library_version(self) -> str:
-        """Version of Transformers."""
-        return self.versions.get("transformers", UNKNOWN)
+    def version_of(self, library: str) -> str:
+        """Give the version of a library."""
+        return self.versions.get(library, UNKNOWN)
 
 
 def stack_of(versions: Mapping[str, str], instance: str | None, machine: Machine) -> Stack:
@@ -87,19 +88,18 @@ def this_machine() -> Machine:
     return Machine(tuple(sorted(nodes)), product if known else None)
 
 
-def installed() -> Stack:
-    """Give the stack without running a model: asked in a process of its own, since importing the device takes
-    memory and time. What cannot be found is left out."""
+def installed(python: str, libraries: Iterable[str]) -> Stack:
+    """Give the stack of an interpreter, with these libraries, without running a model: asked in a process of
+    its own, since importing the device takes memory and time. What cannot be found is left out."""
     answer: dict[str, object] = {}
     with suppress(OSError, ValueError, subprocess.SubprocessError):
+        names = (*libraries, "torch-neuronx", "neuronx-cc")
         ran = subprocess.run(
-            [sys.executable, "-c", _PROBE], capture_output=True, text=True, timeout=120, check=True
+            [python, "-c", _PROBE, *names], capture_output=True, text=True, timeout=120, check=True
         )
         answer = json.loads(ran.stdout)
     instance = answer.pop("instance", None)
-    versions = {"python": platform.python_version()} | {
-        name: str(version) for name, version in answer.items()
-    }
+    versions = {name: str(version) for name, version in answer.items()}
     return stack_of(versions, instance if isinstance(instance, str) else None, this_machine())
 
 
@@ -113,7 +113,103 @@ def host_cpu() -> str | None:
     return platform.processor() or None
 
 
-def packages(names: Iterable[str], versions: Mapping[str, str]) -> list[str]:
-    """Give what to install on top of the Neuron stack, as pip takes it: these packages in the versions that
-    ran."""
-    return [f"{name}=={versions[name]}" if name in versions else name for name in names]
+def packages(
+    python: str, names: Iterable[str], imported_later: Mapping[str, str], versions: Mapping[str, str]
+) -> list[str]:
+    """Give what to install on top of the Neuron stack, as pip takes it, in the versions that ran: what the
+    script itself imports, and those optional packages of its libraries that running this model imported
+    besides."""
+    wanted = [_plain(name) for name in names]
+    later = {_plain(name): version for name, version in imported_later.items()}
+    more = set(later) - set(wanted) - DEVICE - WHENEVER_THERE
+    if more:
+        brought, optional = _requirements(python, wanted)
+        more = more & optional - brought
+    found = {**versions, **later}
+    listed = (*wanted, *sorted(more))
+    return [f"{name}=={found[name]}" if name in found else name for name in listed]
+
+
+def missing(python: str, names: Iterable[str]) -> list[str]:
+    """Give those of these packages that the environment of an interpreter does not have."""
+    if python == sys.executable:
+        return [name for name in names if not _is_here(name)]
+    command = [python, "-c", _MISSING, *names]
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        return [str(name) for name in json.loads(ran.stdout)]
+    return list(names)
+
+
+_MISSING = """
+import json, sys
+from importlib import metadata
+there = {(each.metadata["Name"] or "").lower().replace("_", "-") for each in metadata.distributions()}
+print(json.dumps([name for name in sys.argv[1:] if name not in there]))
+"""
+
+
+def _is_here(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+WHENEVER_THERE = frozenset({"gguf", "librosa", "pandas", "pillow", "scikit-learn", "scipy", "soundfile"})
+"""Packages that Transformers imports whenever they are installed, needed or not."""
+
+DEVICE_ONLY = frozenset({"torch-neuronx", "torch_neuronx", "neuronx-cc"})
+"""Names in a table of versions that the CPU's numbers do not depend on."""
+
+
+def without_device(versions: Mapping[str, str]) -> dict[str, str]:
+    """Give the versions that the CPU's numbers may depend on."""
+    return {name: version for name, version in versions.items() if name not in DEVICE_ONLY}
+
+
+DEVICE = frozenset({"torch", "torch-neuronx", "neuronx-cc", "trnready"})
+"""The stack itself: PyTorch, AWS's backend and compiler, the software device."""
+
+_REQUIREMENTS = """
+import json, re, sys
+from importlib import metadata
+plain = lambda name: re.sub(r"[-_.]+", "-", name).lower()
+brought, optional, left = set(), set(), ["torch", *sys.argv[1:]]
+while left:
+    name = plain(left.pop())
+    if name in brought:
+        continue
+    brought.add(name)
+    try:
+        needs = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        continue
+    for need in needs:
+        needed = plain(re.match(r"[\\w.-]+", need)[0])
+        if "extra ==" not in need:
+            left.append(needed)
+        elif name in sys.argv[1:]:
+            optional.add(needed)
+print(json.dumps([sorted(brought), sorted(optional)]))
+"""
+
+
+def _requirements(python: str, names: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Give all that PyTorch and these packages bring along, and what is an option of theirs, by plain
+    names."""
+    command = [python, "-c", _REQUIREMENTS, *names]
+    environment = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    with suppress(OSError, ValueError, subprocess.SubprocessError):
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=True
+        )
+        brought, optional = json.loads(ran.stdout)
+        return frozenset(brought), frozenset(optional)
+    return frozenset(), frozenset()
+
+
+def _plain(name: str) -> str:
+    """Give a package's name as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -43,7 +43,10 @@ def rms(values: npt.NDArray[np.floating]) -> PerStep:
 
 def difference(one: Logits, other: Logits) -> PerStep:
     """Give the root mean square of the difference over the vocabulary, for each step."""
-    return rms(one.astype(np.float64) - other.astype(np.float64))
+    # Row by row: a long generation over a large vocabulary in float64 would not fit into memory.
+    return np.asarray(
+        [rms(a.astype(np.float64) - b) for a, b in zip(one, other, strict=True)], dtype=np.float64
+    )
 
 
 def ratios(distance: PerStep, noise: PerStep) -> PerStep:

@@ -1,16 +1,22 @@
-"""The one rule for right or wrong (B3). `trnready.check` hands over what the device and the CPU reported; the
-answer is PASS only after every check here was made and held: what is missing counts as failed."""
+"""The one rule for right or wrong (B3), as it is for generated tokens; `trnready.verdict.arrays` is the same
+for embeddings and latents. `trnready.check` hands over what the device and the CPU reported; the answer is
+PASS only after every check here was made and held: what is missing counts as failed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from trnready.run.report import Report
+from trnready.run.report import Evidence, Report
 from trnready.run.stack import DeviceKind
 from trnready.script.task import NEW_TOKENS
 from trnready.verdict.compare import Comparison, PerStep, compare, difference, rms, without
+
+Run = TypeVar("Run", bound=Evidence)
 
 LIMIT = 3.0
 """Greatest score that passes. Right devices scored at most 2.5, wrong ones at least 3.3."""
@@ -62,30 +68,44 @@ def is_degenerate(report: Report) -> bool:
     return len(set(report.tokens)) < DISTINCT_TOKENS
 
 
-def recompiles(report: Report) -> int | None:
-    """Give how many graphs were compiled beyond those that one shape needs; None where it is not counted."""
+def recompiles(report: Evidence, most: int = GRAPHS_OF_A_GENERATION) -> int | None:
+    """Give how many graphs were compiled beyond the `most` that one shape needs; None where it is not
+    counted."""
     if report.graphs is None or report.graphs_first_call is None:
         return None
     first, all_of_them = len(report.graphs_first_call), len(report.graphs)
-    return max(all_of_them - first, 0) + max(first - GRAPHS_OF_A_GENERATION, 0)
+    # Cores that did not compile alike: the one with the most counts.
+    all_of_them = max(all_of_them, *(report.graphs_per_core or (0,)))
+    return max(all_of_them - first, 0) + max(first - most, 0)
 
 
-def warnings_of(report: Report) -> tuple[str, ...]:
+def warnings_of(report: Evidence) -> tuple[str, ...]:
     """Give what was not quite right, by the names of the dataset."""
     found = (
-        ("not_compiled", report.graphs is not None and not report.graphs),
+        ("not_compiled", report.graphs is not None and not report.compiled_graphs),
         ("fallback_ops", bool(report.fallback_ops)),
         ("graph_breaks", bool(report.graph_breaks)),
-        ("degenerate_text", is_degenerate(report)),
+        ("degenerate_text", isinstance(report, Report) and is_degenerate(report)),
     )
     return tuple(name for name, holds in found if holds)
 
 
-def without_reference(device: Report, kind: DeviceKind) -> Verdict | None:
-    """Judge what needs no CPU run: None when only the comparison with the CPU is left to be made."""
-    flaw = _flaw(device)
+def without_reference(device: Report, kind: DeviceKind, steps: int = NEW_TOKENS) -> Verdict | None:
+    """Judge what needs no CPU run of a generation of so many steps: None when only the comparison with the
+    CPU is left to be made."""
+    flaw = _flaw(device, steps)
     if flaw is not None:
-        return Verdict("FAIL", "error", f"The report of the device's run does not hold together: {flaw}.")
+        return does_not_hold_together(flaw)
+    return without_evidence(device, kind)
+
+
+def does_not_hold_together(flaw: str) -> Verdict:
+    """Give the verdict on a report that contradicts itself."""
+    return Verdict("FAIL", "error", f"The report of the device's run does not hold together: {flaw}.")
+
+
+def without_evidence(device: Evidence, kind: DeviceKind) -> Verdict | None:
+    """Judge whether the device shows that it did the work; None when it does."""
     elsewhere = [name for name in device.parameter_devices if name.partition(":")[0] != "neuron"]
     if elsewhere or not device.parameter_devices:
         return Verdict(
@@ -101,6 +121,9 @@ def without_reference(device: Report, kind: DeviceKind) -> Verdict | None:
             f"The cores held at most {sum(device.peak_bytes)} bytes, less than the parameters' "
             f"{device.parameter_bytes}: the weights never were on them.",
         )
+    unshared = _not_shared(device)
+    if unshared is not None:
+        return Verdict("FAIL", "shard_error", unshared)
     missing = _missing_counters(device, kind)
     if missing:
         return Verdict(
@@ -112,16 +135,35 @@ def without_reference(device: Report, kind: DeviceKind) -> Verdict | None:
     return None
 
 
-def decide(device: Report, reference: Reference | None, kind: DeviceKind) -> Verdict:
-    """Judge a device's run. `reference` is None when the CPU could not run the model."""
-    early = without_reference(device, kind)
+def _not_shared(device: Evidence) -> str | None:
+    """Say why the model was not shared out over the cores of the run, or None."""
+    if device.cores == 1:
+        return None
+    shares = device.parameter_bytes_per_core
+    if shares is None or len(shares) != device.cores:
+        return f"The report does not say what each of the {device.cores} cores holds."
+    if min(shares) == 0:
+        return f"Core {shares.index(0)} holds no part of the model."
+    if device.peak_bytes is None:
+        return None
+    if len(device.peak_bytes) != device.cores:
+        return f"{len(device.peak_bytes)} cores held memory, where {device.cores} should."
+    for core, (peak, share) in enumerate(zip(device.peak_bytes, shares, strict=True)):
+        if peak < share:
+            return f"Core {core} held at most {peak} bytes, less than its share of the model, {share}."
+    return None
+
+
+def decide(device: Report, reference: Reference | None, kind: DeviceKind, steps: int = NEW_TOKENS) -> Verdict:
+    """Judge a device's run of so many steps. `reference` is None when the CPU could not run the model."""
+    early = without_reference(device, kind, steps)
     if early is not None:
         return early
     if not np.isfinite(device.logits).all():
         return _non_finite(device, reference)
     if reference is None:
         return Verdict("SKIPPED", "reference_failed", "The CPU could not run the model, so nothing is known.")
-    flaw = _reference_flaw(device, reference, kind)
+    flaw = reference_flaw(device, reference.same, reference.other, kind, partial(_differs, device))
     if flaw is not None:
         return Verdict("SKIPPED", "reference_failed", f"The CPU's run cannot be compared: {flaw}.")
     comparison = compare(
@@ -137,7 +179,7 @@ def _compared(device: Report, comparison: Comparison, kind: DeviceKind, fixed_sh
         return Verdict("FAIL", "mismatch", wrong, None, warnings, comparison)
     again = recompiles(device)
     if again is None or again > 0:
-        return Verdict("FAIL", "recompiles", _recompiles_error(device), _STATIC, warnings, comparison)
+        return Verdict("FAIL", "recompiles", recompiles_error(device), STATIC, warnings, comparison)
     reason = "match" if comparison.first_divergence is None else "match_within_noise"
     return Verdict("PASS", reason, None, None, warnings, comparison)
 
@@ -145,8 +187,10 @@ def _compared(device: Report, comparison: Comparison, kind: DeviceKind, fixed_sh
 def _mismatch(device: Report, comparison: Comparison, kind: DeviceKind, fixed_share: bool) -> str | None:
     """Say what is wrong with the numbers, or None. Written so that a NaN anywhere is wrong."""
     if device.first_call_tokens != device.tokens:
-        return "Two generations from the same prompt gave different tokens."
-    if kind == "software" and not device.graphs and not comparison.bit_equal:
+        return REPEATS_OTHERWISE
+    # Shares of a sum are rounded before they are added up.
+    eager = device.cores == 1 and not device.graphs and not device.has_interpreted_graphs
+    if kind == "software" and eager and not comparison.bit_equal:
         return (
             "Run operator by operator, software cores give the CPU's logits bit for bit; these differ "
             f"(score {comparison.score:.3g})."
@@ -163,16 +207,18 @@ def _mismatch(device: Report, comparison: Comparison, kind: DeviceKind, fixed_sh
     return None
 
 
-_STATIC = "Keep shapes fixed: a static cache, and inputs of one length."
+REPEATS_OTHERWISE = "Two generations from the same prompt gave different tokens."
+STATIC = "Keep shapes fixed: a static cache, and inputs of one length."
 
 
-def _recompiles_error(device: Report) -> str:
+def recompiles_error(device: Evidence, most: int = GRAPHS_OF_A_GENERATION) -> str:
+    """Say how many graphs were compiled, and how many one shape needs."""
     first = len(device.graphs_first_call or ())
     later = len(device.graphs or ()) - first
     breaks = f"; graph breaks: {device.graph_breaks}" if device.graph_breaks else ""
     return (
-        f"The first generation compiled {first} graphs (a fixed shape needs at most "
-        f"{GRAPHS_OF_A_GENERATION}), a second one of the same shape {later} more{breaks}."
+        f"The first call compiled {first} graphs (a fixed shape needs at most "
+        f"{most}), a second one of the same shape {later} more{breaks}."
     )
 
 
@@ -197,9 +243,10 @@ def _noise(reference: Reference) -> PerStep:
     return difference(reference.same.logits, reference.other.logits)
 
 
-def _missing_counters(device: Report, kind: DeviceKind) -> list[str]:
+def _missing_counters(device: Evidence, kind: DeviceKind) -> list[str]:
     graphs_known = device.graphs is not None and device.graphs_first_call is not None
-    needed = [("which graphs it compiled", graphs_known)]
+    every_core_known = device.cores == 1 or device.graphs_per_core is not None
+    needed = [("which graphs it compiled", graphs_known and every_core_known)]
     if kind == "software":
         needed += [
             ("which operators fell back to the host", device.fallback_ops is not None),
@@ -208,11 +255,11 @@ def _missing_counters(device: Report, kind: DeviceKind) -> list[str]:
     return [what for what, known in needed if not known]
 
 
-def _flaw(report: Report) -> str | None:
-    """Say what is wrong with a run of 32 steps on its own terms, or None."""
+def _flaw(report: Report, expected: int) -> str | None:
+    """Say what is wrong with a run on its own terms, or None."""
     steps = len(report.tokens)
-    if steps != NEW_TOKENS:
-        return f"{steps} tokens instead of {NEW_TOKENS}"
+    if steps != expected:
+        return f"{steps} tokens instead of {expected}"
     if report.logits.shape[0] != steps:
         return f"logits of {report.logits.shape[0]} steps for {steps} tokens"
     if len(report.step_s) != steps or report.later_call_s is None:
@@ -223,7 +270,7 @@ def _flaw(report: Report) -> str | None:
         return "a token beyond the vocabulary of the logits"
     if set(report.tokens) & set(report.end_tokens):
         return "an end token that should have been held back"
-    if _graphs_vanished(report):
+    if graphs_vanished(report):
         return "fewer graphs after the second generation than after the first"
     finite = np.isfinite(report.logits).all(axis=-1)
     allowed = without(report.logits, report.end_tokens)
@@ -234,34 +281,46 @@ def _flaw(report: Report) -> str | None:
     return None
 
 
-def _graphs_vanished(report: Report) -> bool:
+def graphs_vanished(report: Evidence) -> bool:
+    """Say whether a report counts fewer graphs at its end than at its first call."""
     if report.graphs is None or report.graphs_first_call is None:
         return False
     return len(report.graphs) < len(report.graphs_first_call)
 
 
-def _reference_flaw(device: Report, reference: Reference, kind: DeviceKind) -> str | None:
-    """Say why the CPU's runs are no measure for the device's, or None."""
-    dtypes = reference.same.dtypes
-    if dtypes != device.dtypes:
-        return f"it loaded the model as {', '.join(dtypes)}, the device as {', '.join(device.dtypes)}"
-    if reference.other is None and (kind == "hardware" or "float32" not in dtypes or len(dtypes) > 1):
+def reference_flaw(
+    device: Run, same: Run, other: Run | None, kind: DeviceKind, differs: Callable[[Run], str | None]
+) -> str | None:
+    """Say why the CPU's runs, `same` in the device's dtype and `other` in the one that noise is measured
+    against, are no measure for the device's, or None. `differs` says how one of them does not answer what
+    the device was asked."""
+    if same.dtypes != device.dtypes:
+        return f"it loaded the model as {', '.join(same.dtypes)}, the device as {', '.join(device.dtypes)}"
+    if other is None and (kind == "hardware" or "float32" not in same.dtypes or len(same.dtypes) > 1):
         return "the run that rounding noise is measured against is missing"
-    for run in (reference.same, reference.other):
+    for run in (same, other):
         if run is None:
             continue
         if run.parameter_devices != ("cpu",):
             return f"its parameters are on {', '.join(run.parameter_devices) or 'no device'}"
-        if run.input_tokens != device.input_tokens:
-            return "it read the prompt as other tokens"
-        if run.tokens != device.tokens:
-            return "it was not fed the device's tokens"
-        if run.end_tokens != device.end_tokens:
-            return "it held back other end tokens"
-        if run.logits.shape != device.logits.shape:
-            return f"its logits have the shape {run.logits.shape}, the device's {device.logits.shape}"
-        if not np.isfinite(run.logits).all():
-            return "its logits are not finite"
-    if reference.other is not None and reference.other.dtypes == dtypes:
+        flaw = differs(run)
+        if flaw is not None:
+            return flaw
+    if other is not None and other.dtypes == same.dtypes:
         return "both of its runs were in the same dtype"
+    return None
+
+
+def _differs(device: Report, run: Report) -> str | None:
+    """Say how a generation on the CPU is not the one that the device made, or None."""
+    if run.input_tokens != device.input_tokens:
+        return "it read the prompt as other tokens"
+    if run.tokens != device.tokens:
+        return "it was not fed the device's tokens"
+    if run.end_tokens != device.end_tokens:
+        return "it held back other end tokens"
+    if run.logits.shape != device.logits.shape:
+        return f"its logits have the shape {run.logits.shape}, the device's {device.logits.shape}"
+    if not np.isfinite(run.logits).all():
+        return "its logits are not finite"
     return None

@@ -52,6 +52,12 @@ EXCEPTIONS = [
     ("torch._dynamo.exc.Unsupported: call_method", "FAIL", "compile_error"),
     ("ValueError: Please pass the argument `trust_remote_code=True`", "SKIPPED", "remote_code"),
     ("ImportError: Loading a GPTQ model requires optimum", "SKIPPED", "unsupported_quantization"),
+    (
+        "ImportError: \nLayoutLMv2ImageProcessor requires the PIL library but it was not found.",
+        "SKIPPED",
+        "processor_unavailable",
+    ),
+    ("OSError: Can't load feature extractor for 'x'. Make sure …", "SKIPPED", "processor_unavailable"),
     ("KeyError: 'weight'", "FAIL", "error"),
 ]
 
@@ -94,6 +100,34 @@ def test_a_time_limit_counts_for_more_than_what_was_printed_before():
 def test_the_last_of_several_exceptions_counts():
     log = _log("KeyError: 'a'") + "\nDuring handling of the above exception:\n\n" + _log("ValueError: b")
     assert last_exception(log) == "ValueError: b"
+
+
+RANKS = """run.py: load
+[rank1]: Traceback (most recent call last):
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/tmp/run.py", line 3, in <module>
+[rank1]:   File "/tmp/run.py", line 3, in <module>
+[rank1]:     main()
+[rank0]:     main()
+[rank0]: torch.distributed.DistBackendError: neuron:all_reduce failed on rank 0: rank 1 has ended.
+[rank1]: torch.OutOfMemoryError: neuron:1 is full
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+    main()
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def test_of_several_ranks_the_one_that_failed_first_is_named():
+    assert last_exception(RANKS) == "torch.OutOfMemoryError: neuron:1 is full"
+    assert explain(Exited(1), RANKS).reason == "out_of_memory"
+
+
+def test_a_rank_that_was_killed_is_a_crash():
+    log = RANKS.replace("[rank1]: torch.OutOfMemoryError: neuron:1 is full\n", "")
+    log += "  traceback : Signal 11 (SIGSEGV) received by PID 4711\n"
+    failure = explain(Exited(1), log)
+    assert (failure.reason, failure.error) == ("crash", "A rank was ended by SIGSEGV.")
 
 
 def test_a_models_own_words_are_no_exception():

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from trnready.run import process
-from trnready.run.process import CannotStart, Exited, Finished, Killed, TimedOut
+from trnready.run.failure import explain
+from trnready.run.process import CannotStart, Exited, Finished, Killed, TimedOut, TooLarge
 
 
 def _run(tmp_path: Path, code: str, timeout_s: float = 60, tick=lambda: None) -> process.Ended:
@@ -87,6 +88,24 @@ def test_a_child_left_behind_ends_with_the_script(tmp_path):
     assert _wait_until_gone(int((tmp_path / "child").read_text()))
 
 
+STRANGER = (
+    "import pathlib, subprocess, sys, time\n"
+    "code = 'import time; held = bytearray(HELD); time.sleep(600)'\n"
+    "child = subprocess.Popen([sys.executable, '-c', code], start_new_session=True)\n"
+    "pathlib.Path('child').write_text(str(child.pid))\n"
+    "time.sleep(2)\n"
+)
+"""Starts a child in a session of its own, as torch.distributed.run does with its ranks."""
+
+
+@pytest.mark.parametrize(
+    "end", ["time.sleep(600)", "raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)"]
+)
+def test_a_child_in_a_session_of_its_own_is_not_left_running(tmp_path, end):
+    _run(tmp_path, STRANGER.replace("HELD", "0") + end, timeout_s=4)
+    assert _wait_until_gone(int((tmp_path / "child").read_text()))
+
+
 def test_an_interrupt_of_ours_ends_the_group(tmp_path):
     def interrupt() -> None:
         if (tmp_path / "child").exists():
@@ -103,6 +122,7 @@ def test_the_script_dies_with_us(tmp_path):
 import os, sys
 from pathlib import Path
 from trnready.run import process
+from trnready.run.failure import explain
 code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 process.run([sys.executable, "-c", code], folder=Path({str(tmp_path)!r}), log=Path({str(tmp_path / "log")!r}),
             environment=os.environ, timeout_s=600, tick=lambda: None)
@@ -126,3 +146,35 @@ def test_an_interpreter_that_is_not_there_is_a_sentence(tmp_path):
             timeout_s=1,
             tick=lambda: None,
         )
+
+
+HOG = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
+HOARD = "import time; held = bytearray(b'x') * 300_000_000; time.sleep(60)"
+
+
+def _with_200_megabytes(folder: Path, program: str) -> process.Ended:
+    return process.run(
+        [sys.executable, "-c", program],
+        folder=folder,
+        log=folder / "log",
+        environment=dict(os.environ),
+        timeout_s=50,
+        memory_bytes=200_000_000,
+        tick=lambda: None,
+    )
+
+
+def test_the_whole_group_may_hold_so_much_memory_and_no_more(tmp_path):
+    ended = _with_200_megabytes(tmp_path, HOG.format(child=HOARD))
+    assert ended.ending == TooLarge(200_000_000)
+    failure = explain(ended.ending, "")
+    assert (failure.reason, failure.error) == (
+        "host_out_of_memory",
+        "Held more than 0.186 GiB of the host's memory.",
+    )
+
+
+def test_memory_counts_in_whatever_session_it_is_held(tmp_path):
+    ended = _with_200_megabytes(tmp_path, STRANGER.replace("HELD", "400_000_000") + "time.sleep(600)")
+    assert ended.ending == TooLarge(200_000_000)
+    assert _wait_until_gone(int((tmp_path / "child").read_text()))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
-from trnready.run.report import BadReport, Graph, read
+from trnready.run.report import BadReport, Graph, read, read_arrays
 
 FACTS: dict[str, Any] = {
     "device": "neuron",
@@ -52,7 +53,7 @@ def _write(folder: Path, facts: Any = FACTS, logits: bytes | None = None) -> Pat
         header = json.dumps({"logits": entry}).encode()
         logits = struct.pack("<Q", len(header)) + header + body
     (folder / "report.json").write_text(json.dumps(facts))
-    (folder / "logits.safetensors").write_bytes(logits)
+    (folder / "outputs.safetensors").write_bytes(logits)
     return folder
 
 
@@ -69,7 +70,7 @@ def test_the_logits_are_a_file_that_safetensors_reads(tmp_path):
     from safetensors.numpy import load_file
 
     _write(tmp_path)
-    assert load_file(tmp_path / "logits.safetensors")["logits"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert load_file(tmp_path / "outputs.safetensors")["logits"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize("name", sorted(FACTS))
@@ -118,15 +119,15 @@ def test_without_a_report_there_is_nothing(tmp_path):
 
 def test_without_logits_there_is_nothing(tmp_path):
     _write(tmp_path)
-    (tmp_path / "logits.safetensors").unlink()
-    with pytest.raises(BadReport, match="no logits"):
+    (tmp_path / "outputs.safetensors").unlink()
+    with pytest.raises(BadReport, match="no outputs"):
         read(tmp_path)
 
 
 @given(st.integers(0, 200))
 def test_truncated_logits_are_refused(tmp_path_factory, length):
     folder = _write(tmp_path_factory.mktemp("report"))
-    path = folder / "logits.safetensors"
+    path = folder / "outputs.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[: min(length, len(content) - 1)])
     with pytest.raises(BadReport, match="damaged"):
@@ -145,3 +146,57 @@ def test_a_report_that_is_no_table_is_refused(tmp_path, text):
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(BadReport):
         read(tmp_path)
+
+
+def test_a_graph_that_could_not_be_compiled_is_none_of_the_compiled_ones(tmp_path):
+    graphs = [{"graph_name": name} for name in ("a", "b", "b")]
+    facts = FACTS | {"graphs": graphs, "fallback_ops": ["graph:b", "aten::sort"]}
+    report = read(_write(tmp_path, facts))
+    assert report.graphs is not None
+    assert len(report.graphs) == 3
+    assert [each.name for each in report.compiled_graphs or ()] == ["a"]
+    assert read(_write(tmp_path, facts | {"graphs": None})).compiled_graphs is None
+
+
+def test_parameters_and_later_imports_may_be_unknown(tmp_path):
+    report = read(_write(tmp_path))
+    assert (report.parameters, report.imported_later) == (None, None)
+    report = read(_write(tmp_path, FACTS | {"parameters": 7, "imported_later": {"tiktoken": "0.9"}}))
+    assert (report.parameters, report.imported_later) == (7, {"tiktoken": "0.9"})
+
+
+def _write_arrays(folder: Path, arrays: dict[str, np.ndarray], **changes: Any) -> Path:
+    (folder / "report.json").write_text(json.dumps(FACTS | {"repeats": True} | changes))
+    save_file(arrays, folder / "outputs.safetensors")
+    return folder
+
+
+IMAGE = np.full((1, 12), 0.5, np.float32)
+LATENTS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_latents_and_image_are_read(tmp_path):
+    report = read_arrays(_write_arrays(tmp_path, {"latents": LATENTS, "image": IMAGE}), "latents")
+    assert report.arrays["latents"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert report.arrays["image"].shape == (1, 12)
+    assert report.repeats
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"latents": LATENTS}, "wrote latents, not latents, image"),
+        ({"latents": LATENTS, "image": IMAGE, "more": IMAGE}, "wrote image, latents, more"),
+        ({"latents": LATENTS, "image": IMAGE[0]}, "image of run.py are no table"),
+        ({"latents": LATENTS.astype(np.float64), "image": IMAGE}, "latents of run.py are no table"),
+    ],
+)
+def test_other_arrays_are_refused(tmp_path, arrays, message):
+    with pytest.raises(BadReport, match=message):
+        read_arrays(_write_arrays(tmp_path, arrays), "latents")
+
+
+@pytest.mark.parametrize("value", [None, 1, "yes"])
+def test_whether_a_second_call_was_equal_must_be_said(tmp_path, value):
+    with pytest.raises(BadReport, match="repeats"):
+        read_arrays(_write_arrays(tmp_path, {"latents": LATENTS, "image": IMAGE}, repeats=value), "latents")

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from trnready.run.report import Graph, Report
 from trnready.verdict.compare import greedy
-from trnready.verdict.rule import Reference, decide, is_degenerate, noise_dtype, recompiles, without_reference
+from trnready.verdict.rule import (
+    Reference,
+    Verdict,
+    decide,
+    is_degenerate,
+    noise_dtype,
+    recompiles,
+    without_reference,
+)
 
 STEPS, VOCABULARY = 32, 50
 END = (3,)
@@ -251,6 +259,26 @@ def test_uncompiled_on_software_cores_the_bits_must_be_equal():
     assert decide(device, reference, "hardware").result == "PASS"
 
 
+def test_a_graph_that_was_only_interpreted_is_not_compiled():
+    lost = {"fallback_ops": ("graph:decode",)}
+    device, reference = _case(0.0, device=lost)
+    verdict = decide(device, reference, "software")
+    assert (verdict.reason, verdict.warnings) == ("match", ("not_compiled", "fallback_ops"))
+    # It was taken apart before it was interpreted, which rounds otherwise than the model's own operators.
+    device, reference = _case(1.0, device=lost)
+    assert decide(device, reference, "software").result == "PASS"
+    device, reference = _case(5.0, device=lost)
+    assert decide(device, reference, "software").reason == "mismatch"
+    both = (GRAPH, replace(GRAPH, name="prompt"))
+    device, reference = _case(1.0, device=lost | {"graphs": both, "graphs_first_call": both})
+    assert decide(device, reference, "software").warnings == ("fallback_ops",)
+
+
+def test_a_longer_generation_is_held_to_its_own_length():
+    device, reference = _case(0.0)
+    assert decide(device, reference, "software", STEPS + 1).reason == "error"
+
+
 def test_two_generations_that_differ_are_a_mismatch():
     device, reference = _case(0.0)
     device = replace(device, first_call_tokens=(*device.tokens[:-1], device.tokens[-1] + 1))
@@ -308,6 +336,12 @@ def test_nothing_passes_with_any_part_taken_away(data):
         "instance",
         "versions",
         "graph_breaks",
+        "parameters",
+        "imported_later",
+        "ended_text",
+        # Of a run on one core there are none; those on several are tested below.
+        "parameter_bytes_per_core",
+        "graphs_per_core",
     }
     device, reference = _case(0.0)
     fields = sorted(set(Report.__dataclass_fields__) - shown_only - {"parameter_bytes", "end_tokens"})
@@ -318,3 +352,48 @@ def test_nothing_passes_with_any_part_taken_away(data):
         nothing = None
     verdict = decide(replace(device, **{name: nothing}), reference, "software")
     assert verdict.result != "PASS", name
+
+
+def _on_two_cores(**changes: Any) -> Verdict:
+    device, reference = _case(0.0)
+    half = device.parameter_bytes // 2
+    split: dict[str, Any] = {
+        "cores": 2,
+        "parameter_bytes": 2 * half,
+        "parameter_bytes_per_core": (half, half),
+        "peak_bytes": (half + 10, half + 10),
+        "graphs_per_core": (len(device.graphs or ()),) * 2,
+    }
+    return decide(replace(device, **split | changes), reference, "software")
+
+
+def test_a_model_on_two_cores_passes_when_each_holds_its_share():
+    assert _on_two_cores().result == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"parameter_bytes_per_core": None}, "shard_error"),
+        ({"parameter_bytes_per_core": (0, 10)}, "shard_error"),
+        ({"peak_bytes": (10**9,)}, "shard_error"),
+        ({"peak_bytes": (10**9, 0)}, "shard_error"),
+        ({"graphs_per_core": None}, "error"),
+        ({"graphs_per_core": (1, 9)}, "recompiles"),
+    ],
+)
+def test_a_model_on_two_cores_fails_when_a_core_does_not_do_its_part(changes, reason):
+    verdict = _on_two_cores(**changes)
+    assert (verdict.result, verdict.reason) == ("FAIL", reason)
+
+
+def test_one_token_repeated_on_both_sides_is_a_match_with_a_warning_and_on_one_side_a_mismatch():
+    newline = 7
+    dull = SAME.copy()
+    dull[:, newline] = SAME.max() + 1
+    device = _report(dull)
+    both = Reference(_cpu(dull, device), _cpu(dull + NOISE, device, dtypes=("float32",)))
+    verdict = decide(device, both, "software")
+    assert (verdict.result, verdict.reason, verdict.warnings) == ("PASS", "match", ("degenerate_text",))
+    one = Reference(_cpu(SAME, device), _cpu(SAME + NOISE, device, dtypes=("float32",)))
+    assert decide(device, one, "software").reason == "mismatch"

@@ -1,0 +1,42 @@
+"""The verdict on a sharded run that the CPU cannot repeat: all that needs no reference must hold, and the
+judge must find the text sound. `trnready.check` calls it when the reference would exceed its memory limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from trnready.run.report import Report
+from trnready.run.stack import DeviceKind
+from trnready.verdict import rule
+from trnready.verdict.judge import Judgement, NoJudge, judge_text
+from trnready.verdict.rule import Verdict
+
+
+def decide(device: Report, kind: DeviceKind, folder: Path | None = None) -> tuple[Verdict, Judgement | None]:
+    """Judge a device's run by its text alone; the judgement is None when it never came to that. `folder`
+    holds the judge's model; without it the run is SKIPPED as `reference_failed`."""
+    early = rule.without_reference(device, kind)
+    if early is not None:
+        return early, None
+    if not np.isfinite(device.logits).all():
+        return rule.decide(device, None, kind), None
+    warnings = rule.warnings_of(device)
+    if device.first_call_tokens != device.tokens:
+        error = "Two generations from the same prompt gave different tokens."
+        return Verdict("FAIL", "mismatch", error, None, warnings), None
+    again = rule.recompiles(device)
+    if again is None or again > 0:
+        error = f"Graphs were compiled again for a shape that had already run: {again}."
+        return Verdict("FAIL", "recompiles", error, None, warnings), None
+    try:
+        judgement = judge_text(device.text, folder)
+    except NoJudge as missing:
+        hint = "Fetch the judge's model and run `trnready repeat`."
+        why = f"The CPU cannot hold the model, and {missing}."
+        return Verdict("SKIPPED", "reference_failed", why, hint), None
+    if judgement.sound:
+        return Verdict("PASS", "judged", None, None, warnings), judgement
+    error = f"The text is no sound English: {judgement.because}."
+    return Verdict("FAIL", "garbled_text", error, None, warnings), judgement
