@@ -55,14 +55,12 @@ def render(counts: Counter[Line]) -> str:
         _front_matter(counts),
         MARK,
         "# Which models run on AWS Trainium",
-        "Each row is one test of one model: it is loaded on the fewest NeuronCores that hold its weights, it "
-        "generates 32 tokens, and these are checked. `device_kind` says where it ran: `hardware` is "
-        "Trainium, `software` is software cores on a host CPU. A result from software cores says nothing "
-        "about speed on Trainium, and is a forecast, not a proof, of what Trainium would do.",
+        f"{meanings.TEST} {meanings.DEVICES}",
         "## How to query",
         '```python\nimport pandas as pd\n\ndf = pd.read_parquet("<this folder>/data")\n'
         'df[df.model_id == "Qwen/Qwen3-0.6B"]'
         '[["neuronx_cc", "library", "library_version", "neuron_cores", "result"]]\n```',
+        "On the command line, `trnready results show`, `diff`, `export` and `verify` read this folder.",
         "`data/` holds one file for each pair of neuronx-cc version and library version, with the newest run "
         "of each model. The runs they replaced are in `history/`. `journal/` holds runs that are not folded "
         "in yet.",
@@ -70,19 +68,14 @@ def render(counts: Counter[Line]) -> str:
         _counts(counts),
         "## What each result means",
         _table(("result", "meaning"), meanings.RESULTS.items()),
-        "PASS says that the device computes the right thing over 32 tokens. It says nothing about longer "
-        "generations unless `long_tokens` is set, and nothing about speed.",
+        meanings.PASS_SAYS,
         "## What each reason means",
         _table(
             ("result", "reason", "meaning"),
             ((result, f"`{r}`", meanings.REASONS[r]) for result, reasons in REASONS.items() for r in reasons),
         ),
         "## How right is told from wrong",
-        "The device's logits are compared with the CPU's, step by step, on the device's own tokens. The "
-        "measure is the model's own rounding noise: how far the CPU's logits in the model's type are from "
-        "the CPU's in float32. `score` is the median over the steps of rms(device - CPU) / noise. Up to "
-        f"{meanings.THRESHOLD:g} passes; right devices were seen to score up to 2.5, wrong ones from 3.3. "
-        "A score cannot see an error that no prompt reaches, such as an expert that is never chosen.",
+        meanings.RULE,
         "## Warnings on a PASS",
         _table(("warning", "meaning"), ((f"`{w}`", text) for w, text in meanings.WARNINGS.items())),
         "## Stages",
@@ -159,6 +152,7 @@ def _front_matter(counts: Counter[Line]) -> str:
     """Give the YAML that the Hub reads: which files are the table, and what to list the dataset under."""
     tasks = sorted({line.task for line in counts if re.fullmatch(r"[a-z][a-z0-9-]*", line.task)})
     lines = ["---", "pretty_name: Which models run on AWS Trainium"]
+    lines += ["license: apache-2.0", "language:", "- en"]
     if tasks:
         lines += ["task_categories:", *(f"- {task}" for task in tasks)]
     lines += ["tags:", "- trainium", "- neuron", "- torch-neuronx", "- model-support"]

@@ -1,4 +1,4 @@
-"""The commands `trnready results compact` and `trnready results show`; the command line registers them."""
+"""The commands `trnready results compact|show|diff|export|verify`; the command line registers them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from rich.table import Table
 
 from trnready.errors import TrnreadyError
 from trnready.results import dataset, units
+from trnready.results.diff import find_pair, pairs
+from trnready.results.diff_command import diff
+from trnready.results.export import Format, Selection, encode
+from trnready.results.files import write_whole
 from trnready.results.row import Row
-
-ResultsDir = Annotated[
-    Path, typer.Option("--results", metavar="DIR", help="Folder that holds the results.", show_default=True)
-]
+from trnready.results.schema import SCHEMA, UnreadableData
+from trnready.results.text import ResultsDir
+from trnready.results.text import printable as _printable
+from trnready.results.verify import verify as find_problems
 
 UNKNOWN = "-"
 """Stands for a value that was not reported, where there is room for no more."""
@@ -38,6 +42,9 @@ def register(app: typer.Typer) -> None:
     )
     results.command()(compact)
     results.command()(show)
+    results.command()(diff)
+    results.command()(export)
+    results.command()(verify)
     app.add_typer(results, name="results")
 
 
@@ -70,7 +77,7 @@ def show(
 
     Example: trnready results show HuggingFaceTB/SmolLM2-135M-Instruct --results results
     """
-    rows = dataset.read(results)
+    rows = _read(results)
     if model is not None:
         rows = [row for row in rows if row.model_id == model]
         if not rows:
@@ -84,6 +91,76 @@ def show(
     else:
         for row in rows:
             Console().print(details(row))
+
+
+def export(
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; - is standard output.")],
+    results: ResultsDir = Path("results"),
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Kind of file; by default, as the name ends.")
+    ] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns, with commas; by default, all.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only models with this in their name.")] = None,
+    result: Annotated[str | None, typer.Option(help="Only PASS, FAIL or SKIPPED.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Only this reason, such as mismatch.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    device_kind: Annotated[str | None, typer.Option(help="Only hardware, or only software.")] = None,
+    versions: Annotated[
+        str | None, typer.Option(help="Only this pair of versions, or the one pair with this in its name.")
+    ] = None,
+) -> None:
+    """Write the rows, or a selection of them, as CSV, JSON or Parquet.
+
+    In CSV, lists are written as JSON, and what is not known is empty.
+
+    Example: trnready results export failures.csv --result FAIL --columns model_id,reason,error
+    """
+    rows = _read(results)
+    pair = None if versions is None else find_pair(pairs(rows), versions)
+    chosen = Selection(model, result, reason, task, device_kind, pair).of(rows)
+    names = SCHEMA.names if columns is None else [name.strip() for name in columns.split(",")]
+    content = encode(chosen, names, form or _format_of(output))
+    if str(output) == "-":
+        typer.echo(content, nl=False)
+        return
+    write_whole(output, content)
+    typer.echo(f"{units.count(len(chosen), 'row')} written to {output}.", err=True)
+
+
+def _format_of(output: Path) -> Format:
+    try:
+        return Format(output.suffix.removeprefix("."))
+    except ValueError:
+        raise typer.BadParameter(
+            f"{output} ends in none of .csv, .json and .parquet; say --format.", param_hint="FILE"
+        ) from None
+
+
+def verify(results: ResultsDir = Path("results")) -> None:
+    """Look for damaged files, rows that break the schema, and runs that are there twice.
+
+    Changes nothing. Exit status 1 when something is wrong.
+
+    Example: trnready results verify --results results
+    """
+    found = find_problems(results)
+    for sentence in found.problems:
+        typer.echo(sentence)
+    for path in found.leftovers:
+        typer.echo(f"{path} was left half-written by a process that was killed; nothing reads it.")
+    typer.echo(
+        f"{units.count(found.files, 'file')}, {units.count(found.rows, 'row')}, "
+        f"{units.count(found.journal, 'run')} in the journal: "
+        f"{units.count(len(found.problems), 'problem') if found.problems else 'all sound'}."
+    )
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _read(results: Path) -> list[Row]:
+    if not results.is_dir():
+        raise UnreadableData(f"there is no results folder at {results}; `trnready check MODEL` makes one.")
+    return dataset.read(results)
 
 
 def overview(rows: list[Row]) -> Table:
@@ -118,8 +195,3 @@ def details(row: Row) -> Table:
 
 def _versions(row: Row) -> str:
     return f"{row.neuronx_cc}, {row.library} {row.library_version}"
-
-
-def _printable(text: str) -> str:
-    """Replace what would steer the terminal, such as the colour codes in a log."""
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import io
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -18,10 +20,10 @@ from filelock import FileLock, Timeout
 from trnready.errors import TrnreadyError
 from trnready.results import card, journal
 from trnready.results.files import (
-    TEMPORARY_PREFIX,
     ResultsNotWritable,
     not_writable,
     sync_folder,
+    temporaries,
     write_whole,
 )
 from trnready.results.row import NewerSchema, Row, age, key
@@ -34,8 +36,10 @@ __all__ = [
     "UnreadableData",
     "compact",
     "data_files",
+    "latest",
     "newest",
     "pair_file",
+    "parquet_files",
     "read",
     "read_file",
 ]
@@ -44,6 +48,8 @@ DATA = "data"
 HISTORY = "history"
 LOCK = ".compact.lock"
 LOCK_TIMEOUT_S = 120.0
+ABANDONED_S = 3600.0
+"""Seconds after which nobody is writing a half-written journal entry any more."""
 MAX_NAME = 200
 
 
@@ -161,9 +167,26 @@ def read(results_dir: Path) -> list[Row]:
     return newest(rows)
 
 
+def latest(results_dir: Path, row: Row) -> Row | None:
+    """Give the newest recorded run of the same model in the same way, or None. What cannot be read is left
+    out."""
+    found: list[Row] = []
+    for path in journal.entries(results_dir):
+        with suppress(TrnreadyError, FileNotFoundError):
+            found.append(journal.load(path))
+    with suppress(TrnreadyError):
+        found += read_file(results_dir / DATA / pair_file(row))
+    return max((each for each in found if key(each) == key(row)), key=age, default=None)
+
+
 def data_files(results_dir: Path) -> list[Path]:
     """Give the Parquet files of `data/`, in order of name."""
-    return sorted(p for p in (results_dir / DATA).glob("*.parquet") if not p.name.startswith("."))
+    return parquet_files(results_dir / DATA)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """Give the Parquet files of a folder, in order of name; half-written ones are left out."""
+    return sorted(p for p in folder.glob("*.parquet") if not p.name.startswith("."))
 
 
 def _count(results_dir: Path) -> tuple[Counter[card.Line], list[str]]:
@@ -212,7 +235,15 @@ def _write_parquet(path: Path, rows: list[Row]) -> None:
 
 
 def _remove_leftovers(results_dir: Path) -> None:
-    """Remove half-written files of killed compactions; the lock says that nobody is writing them now."""
+    """Remove what killed processes left half-written.
+
+    The lock says that nobody is writing the Parquet files now. The journal is written without it, so there
+    only files that nobody has touched for `ABANDONED_S` are removed.
+    """
     for folder in (DATA, HISTORY):
-        for path in (results_dir / folder).glob(f"{TEMPORARY_PREFIX}*"):
+        for path in temporaries(results_dir / folder):
             path.unlink(missing_ok=True)
+    for path in temporaries(results_dir / journal.FOLDER):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > ABANDONED_S:
+                path.unlink()

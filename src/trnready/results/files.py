@@ -1,5 +1,5 @@
 """Writing a file so that it is there whole or not at all, whatever happens. Used by the journal, the dataset
-and its card."""
+and its card, and by what is kept of Transformers."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ def write_whole(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise not_writable(path, error) from error
+
+
+def temporaries(folder: Path) -> list[Path]:
+    """Give the half-written files in a folder, in order of name: some are being written, others were left by
+    a process that was killed. None of them is ever read."""
+    return sorted(folder.glob(f"{TEMPORARY_PREFIX}*"))
 
 
 def sync_folder(folder: Path) -> None:

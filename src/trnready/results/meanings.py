@@ -7,6 +7,30 @@ THRESHOLD = 3.0
 """Largest score that passes: so many times the model's own rounding noise. Right devices score up to 2.5,
 wrong ones from 3.3."""
 
+TEST = (
+    "Each row is one test of one model: it is loaded on the fewest NeuronCores that hold its weights, it "
+    "generates 32 tokens, and these are checked."
+)
+
+DEVICES = (
+    "The device kind says where it ran: hardware is Trainium, software is software cores on a host CPU. A "
+    "result from software cores says nothing about speed on Trainium, and is a forecast, not a proof, of "
+    "what Trainium would do."
+)
+
+PASS_SAYS = (
+    "PASS says that the device computes the right thing over 32 tokens. It says nothing about longer "
+    "generations unless one was tested, and nothing about speed."
+)
+
+RULE = (
+    "The device's logits are compared with the CPU's, step by step, on the device's own tokens. The measure "
+    "is the model's own rounding noise: how far the CPU's logits in the model's type are from the CPU's in "
+    "float32. The score is the median over the steps of rms(device − CPU) / noise. Up to "
+    f"{THRESHOLD:g} passes; right devices were seen to score up to 2.5, wrong ones from 3.3. A score cannot "
+    "see an error that no prompt reaches, such as an expert that is never chosen."
+)
+
 RESULTS: dict[str, str] = {
     "PASS": "The model ran on the device, and what it generated was checked and found right.",
     "FAIL": "The model was run, and it did not run or did not generate what it should.",
@@ -14,10 +38,13 @@ RESULTS: dict[str, str] = {
 }
 
 REASONS: dict[str, str] = {
-    "match": "The logits agree with the CPU's within the model's rounding noise, and so does every token.",
+    "match": (
+        "What the device computed agrees with the CPU within the model's rounding noise, and so does every "
+        "token, the order of the sentences, or every pixel."
+    ),
     "match_within_noise": (
-        "The logits agree with the CPU's within the model's rounding noise; the tokens part where the CPU's "
-        "own choice was that close."
+        "What the device computed agrees with the CPU within the model's rounding noise; tokens, order or "
+        "pixels part where the CPU's own choice was that close."
     ),
     "judged": (
         "The CPU could not hold the model, so a small judge model read the text and found it sound English."
@@ -28,11 +55,14 @@ REASONS: dict[str, str] = {
     "unsupported_dtype": "The device does not have a number type that the model needs.",
     "dynamic_shape": "The model needs a shape that is known only while it runs, and graphs have fixed ones.",
     "compile_error": "The compiler failed on one of the model's graphs.",
-    "recompiles": "The model compiled again for a shape it had already run, so it never reaches full speed.",
+    "recompiles": (
+        "The model compiled again for a shape it had already run, in the same process or in a second one "
+        "that should have found its graphs in the cache."
+    ),
     "runs_on_cpu": "Part of the model stayed on the CPU, so the device did not do the work.",
     "shard_error": "The model could not be split over the cores as planned.",
-    "mismatch": "The logits differ from the CPU's by more than rounding can explain.",
-    "non_finite": "The logits hold NaN or infinity.",
+    "mismatch": "What the device computed differs from the CPU by more than rounding can explain.",
+    "non_finite": "What the device computed holds NaN or infinity.",
     "garbled_text": "The judge model found that the text is not sound English.",
     "timeout": "The run took longer than its time limit.",
     "crash": "The process died, by a signal or a fatal error.",
@@ -53,7 +83,7 @@ REASONS: dict[str, str] = {
 }
 
 WARNINGS: dict[str, str] = {
-    "not_compiled": "No graph was compiled: the model ran operator by operator.",
+    "not_compiled": "No graph ran as compiled code: the model ran operator by operator.",
     "fallback_ops": "Some operators ran on the CPU instead of the device.",
     "graph_breaks": "The model did not compile as one graph: it was broken into several.",
     "degenerate_text": "The text repeats itself, so the comparison says less than usual.",

@@ -153,10 +153,18 @@ class Row:
     )
     run_py: str | None = field(default=None, metadata=_doc("The script that ran, whole."))
     prompt: str | None = field(default=None, metadata=_doc("The prompt that was used."))
-    text: str | None = field(default=None, metadata=_doc("Text the device generated."))
+    text: str | None = field(
+        default=None,
+        metadata=_doc(
+            "What a person reads of the result: the generated text up to where the model would have ended; "
+            "the sentences in order of likeness; the size and mean colour of the image."
+        ),
+    )
     text_reference: str | None = field(
         default=None,
-        metadata=_doc("Text of the tokens the CPU would choose at each step, fed the device's tokens."),
+        metadata=_doc(
+            "The same from the CPU; of generated text, what it would choose at each step, fed the device's."
+        ),
     )
     tokens_device: list[int] | None = field(default=None, metadata=_doc("Token ids the device generated."))
     tokens_reference: list[int] | None = field(
@@ -165,7 +173,8 @@ class Row:
     score: float | None = field(
         default=None,
         metadata=_doc(
-            "Median over the steps of r = rms(device - CPU) / rounding noise of the logits; up to 3 passes."
+            "Median over the steps of r = rms(device - CPU) / rounding noise of the logits; up to 3 passes. "
+            "Of embeddings and latents every row must be within 3."
         ),
     )
     first_divergence: int | None = field(
@@ -176,28 +185,35 @@ class Row:
         default=None, metadata=_doc("Gap between the CPU's two largest logits at that step.")
     )
     noise: float | None = field(
-        default=None, metadata=_doc("Median over the steps of the model's own rounding noise, in logits.")
+        default=None,
+        metadata=_doc("Median over the steps of the model's own rounding noise, in the units of the output."),
     )
     judge: Judge | None = field(
         default=None, metadata=_doc("The judge's model and numbers, where the CPU could not hold the model.")
     )
     score_steps: list[float] | None = field(
-        default=None, metadata=_doc("r of every step, in order; the score is their median.")
+        default=None, metadata=_doc("r of every step or sentence, in order; the score is their median.")
     )
     load_s: float | None = field(default=None, metadata=_doc("Seconds to load the model onto the device."))
     compile_s: float | None = field(
-        default=None, metadata=_doc("Seconds spent compiling with an empty NEFF cache.")
+        default=None,
+        metadata=_doc("Seconds the first process spent compiling graphs that were not in the NEFF cache."),
     )
     compile_warm_s: float | None = field(
-        default=None, metadata=_doc("Seconds spent compiling with a filled NEFF cache.")
+        default=None,
+        metadata=_doc("Seconds a process took for the same graphs when all of them were in the NEFF cache."),
     )
     first_token_s: float | None = field(default=None, metadata=_doc("Seconds to the first token, compiled."))
     tokens_per_s: float | None = field(default=None, metadata=_doc("Tokens per second, after compilation."))
     long_tokens: int | None = field(
         default=None, metadata=_doc("Length of the long generation, in tokens; null when none was run.")
     )
-    long_reason: str | None = field(default=None, metadata=_doc("How the long generation was judged."))
-    graphs: int | None = field(default=None, metadata=_doc("Graphs compiled; null when not counted."))
+    long_reason: str | None = field(
+        default=None, metadata=_doc("How the long generation was judged, by the reasons of the list.")
+    )
+    graphs: int | None = field(
+        default=None, metadata=_doc("Graphs that ran as compiled code; null when not counted.")
+    )
     recompiles: int | None = field(
         default=None, metadata=_doc("Graphs compiled again for a shape already seen; null when not counted.")
     )
@@ -214,14 +230,17 @@ class Row:
         default=None, metadata=_doc("Names of the compiled graphs in the NEFF cache.")
     )
     neff_hits: int | None = field(
-        default=None, metadata=_doc("Graphs found in the NEFF cache instead of compiled.")
+        default=None,
+        metadata=_doc("Graphs found in the NEFF cache, by the second process where there was one."),
     )
     log_tail: str | None = field(default=None, metadata=_doc("Last lines of the run's log."))
     tested_at: datetime = field(metadata=_doc("When the run started, in UTC."))
     run_id: str = field(metadata=_doc("Unique name of the run."))
     flaky: bool | None = field(
         default=None,
-        metadata=_doc("Whether a second run in a fresh process disagreed; null when there was none."),
+        metadata=_doc(
+            "Whether a second run in a fresh process came to something else; null when there was none."
+        ),
     )
     schema_version: int = field(
         default=SCHEMA_VERSION, metadata=_doc("Version of this schema that the row was written with.")

@@ -45,3 +45,15 @@ def count(value: int | None, noun: str = "") -> str:
 def rate(value: float | None) -> str:
     """Give a speed in tokens per second."""
     return UNKNOWN if value is None else f"{value:.1f} tokens/s"
+
+
+def short(value: float | None) -> str:
+    """Give a large count in three digits: `842`, `12.3 k` (thousands), `29.6 M` (millions), `1.20 B`
+    (billions)."""
+    if value is None:
+        return UNKNOWN
+    units = ((999.5, 1.0, ""), (999.5e3, 1e3, " k"), (999.5e6, 1e6, " M"), (float("inf"), 1e9, " B"))
+    scale, unit = next((scale, unit) for limit, scale, unit in units if value < limit)
+    number = value / scale
+    digits = 0 if not unit or number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:.{digits}f}{unit}"

@@ -1,4 +1,4 @@
-"""The commands `trnready results compact` and `trnready results show`."""
+"""The commands `trnready results compact|show|diff|export|verify`."""
 
 from __future__ import annotations
 
@@ -75,3 +75,69 @@ def test_unknown_model_and_empty_folder_are_said(app: typer.Typer, tmp_path: Pat
     )
     with pytest.raises(TrnreadyError, match="holds no result of a/b; `trnready check a/b` makes one"):
         run(app, "results", "show", "a/b", "--results", str(tmp_path))
+    with pytest.raises(TrnreadyError, match=r"there is no results folder at .*/none; `trnready check MODEL`"):
+        run(app, "results", "show", "--results", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def two_pairs(tmp_path: Path, make_row) -> Path:
+    results = tmp_path / "results"
+    for version, first, second in (("5.23.0", "PASS", "FAIL"), ("5.24.0", "FAIL", "PASS")):
+        for model, result in (("a/breaks", first), ("b/mends", second)):
+            reason = "match" if result == "PASS" else "mismatch"
+            changes = {"model_id": model, "library_version": version, "run_id": f"{model[0]}{version}"}
+            journal.write(results, make_row(result=result, reason=reason, **changes))
+    return results
+
+
+def test_diff_of_two_pairs_of_versions(app: typer.Typer, two_pairs: Path) -> None:
+    arguments = ["results", "diff", "5.23.0", "5.24.0", "--results", str(two_pairs)]
+    done = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
+    assert done.exit_code == 1
+    assert re.search(r"broken +a/breaks +PASS +FAIL", done.stdout)
+    assert re.search(r"fixed +b/mends +FAIL +PASS", done.stdout)
+    assert "1 broken, 1 fixed, 0 still failing, 0 new, 0 gone, 0 still passing." in done.stdout
+    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    assert (found["before"], found["counts"]["broken"]) == ("5.23.0", 1)
+    assert found["broken"][0]["model_id"] == "a/breaks"
+
+
+def test_diff_of_a_file_with_itself_breaks_nothing(app: typer.Typer, two_pairs: Path) -> None:
+    run(app, "results", "compact", "--results", str(two_pairs))
+    (one, _) = sorted(map(str, (two_pairs / "data").iterdir()))
+    assert "0 broken, 0 fixed, 1 still failing, 0 new, 0 gone, 1 still passing." in run(
+        app, "results", "diff", one, one
+    )
+    assert "0 new, 0 gone" in run(app, "results", "diff", str(two_pairs), str(two_pairs))
+    with pytest.raises(TrnreadyError, match="nowhere is no file, and there is no results folder at"):
+        run(app, "results", "diff", "nowhere", one, "--results", str(two_pairs / "none"))
+
+
+def test_a_diff_without_changes_is_one_line(app: typer.Typer, tmp_path: Path, make_row) -> None:
+    for version in ("5.23.0", "5.24.0"):
+        journal.write(tmp_path, make_row(library_version=version, run_id=version))
+    told = run(app, "results", "diff", "5.23.0", "5.24.0", "--results", str(tmp_path))
+    assert told == "0 broken, 0 fixed, 0 still failing, 0 new, 0 gone, 1 still passing.\n"
+
+
+def test_export_writes_a_selection(app: typer.Typer, two_pairs: Path, tmp_path: Path) -> None:
+    common = ["--results", str(two_pairs), "--columns", "model_id,result", "--versions", "5.23"]
+    run(app, "results", "export", str(tmp_path / "out.csv"), "--result", "FAIL", *common)
+    assert (tmp_path / "out.csv").read_bytes() == b"model_id,result\r\nb/mends,FAIL\r\n"
+    printed = run(app, "results", "export", "-", "--format", "json", *common)
+    assert json.loads(printed) == [
+        {"model_id": "a/breaks", "result": "PASS"},
+        {"model_id": "b/mends", "result": "FAIL"},
+    ]
+    done = CliRunner().invoke(app, ["results", "export", "x.txt", *common], env={"COLUMNS": "160"})
+    assert done.exit_code == 2
+    assert "ends in none of .csv, .json and .parquet" in done.stderr
+
+
+def test_verify_says_by_its_status_whether_all_is_sound(app: typer.Typer, two_pairs: Path) -> None:
+    assert "4 runs in the journal: all sound." in run(app, "results", "verify", "--results", str(two_pairs))
+    (two_pairs / "journal" / "x.json").write_text("{")
+    done = CliRunner().invoke(app, ["results", "verify", "--results", str(two_pairs)])
+    assert done.exit_code == 1
+    assert "x.json cannot be read as a result" in done.stdout
+    assert "1 problem." in done.stdout

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from trnready.results import card, meanings
 from trnready.results import row as rows
+from trnready.results.diff import KINDS
 from trnready.results.schema import SCHEMA
 
 
@@ -37,3 +39,11 @@ def test_front_matter_is_what_the_hub_reads() -> None:
     assert data["size_categories"] == ["n<1K"]
     assert "| `soft-0.1.0` | `transformers` | `5.24.0` | `software` | 81 | 0 | 0 |" in text
     assert "| `a?b??x?` | `lib` | `1` | `hardware` | 0 | 15 | 0 |" in text
+
+
+def test_the_docs_name_every_column_and_kind_of_change() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "results.md").read_text(encoding="utf-8")
+    for column in SCHEMA:
+        assert f"| `{column.name}` | " in text
+    for kind in KINDS:
+        assert f"| {kind.replace('_', ' ')} | " in text

@@ -42,6 +42,25 @@ def test_size(value: int | None, text: str) -> None:
     assert units.size(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "not reported"),
+        (0, "0"),
+        (999, "999"),
+        (999.6, "1.00 k"),
+        (12_345, "12.3 k"),
+        (99_960, "100 k"),
+        (751_632_384, "752 M"),
+        (9_994_000, "9.99 M"),
+        (116_829_156_672, "117 B"),
+        (1_198_000_000_000, "1198 B"),
+    ],
+)
+def test_short_counts(value: float | None, text: str) -> None:
+    assert units.short(value) == text
+
+
 def test_counts_and_rates() -> None:
     assert [units.count(n, "core") for n in (None, 0, 1, 1234)] == [
         "not reported",
