@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from trnready.plan.cache import cache_layers
-from trnready.plan.layout import CacheLayer, Divisor, Layout, Piece, Split
+from trnready.plan.layout import CacheLayer, Divisor, Kind, Layout, Piece, Split
 from trnready.plan.quantization import without
 
 CAUSAL = "AutoModelForCausalLM"
@@ -93,12 +93,15 @@ def configuration(config: Mapping[str, Any]) -> Any:
         raise InvalidConfiguration(f"no configuration can be made of it ({first_line(error)})") from error
 
 
-def draw(config: Mapping[str, Any], auto_class: str, dtype: str, tokens: int) -> Blueprint:
+def draw(
+    config: Mapping[str, Any], auto_class: str, dtype: str, tokens: int, kind: Kind | None = None
+) -> Blueprint:
     """Build the model on the meta device and give its blueprint; `dtype` is the executed type, `tokens` the
-    length that the cache is to hold. Raises `InvalidConfiguration`."""
+    length that the cache is to hold, `kind` the parallelism to use, None for what Transformers' plans allow.
+    Raises `InvalidConfiguration`."""
     model = build(configuration(config), auto_class, dtype)
     with quiet():
-        return blueprint_of(model, dtype, tokens)
+        return blueprint_of(model, dtype, tokens, kind)
 
 
 def build(config: Any, auto_class: str, dtype: str) -> nn.Module:
@@ -115,13 +118,25 @@ def build(config: Any, auto_class: str, dtype: str) -> nn.Module:
     return model
 
 
-def blueprint_of(model: nn.Module, dtype: str, tokens: int) -> Blueprint:
+def loaded_types(model: Any) -> dict[str, torch.dtype]:
+    """Give the type that each parameter and buffer of a model on the meta device has after a checkpoint was
+    loaded in the model's type."""
+    kept = model._get_dtype_plan(model.dtype)
+    types = {name: each.dtype for name, each in (*model.named_parameters(), *model.named_buffers())}
+    return types | {
+        name: torch.float32
+        for name, each in model.named_parameters()
+        if each.is_floating_point() and _matches(name, kept)
+    }
+
+
+def blueprint_of(model: nn.Module, dtype: str, tokens: int, kind: Kind | None = None) -> Blueprint:
     """Give the blueprint of a model on the meta device. The model is no longer of use afterwards."""
     config: Any = model.config
     parameters = dict(model.named_parameters())
     everything = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     text = config.get_text_config(decoder=True)
-    split, distributed = _split_layout(model, parameters)
+    split, distributed = _split_layout(model, parameters, kind)
     return Blueprint(
         model_class=type(model).__name__,
         model_type=str(config.model_type),
@@ -139,10 +154,10 @@ def blueprint_of(model: nn.Module, dtype: str, tokens: int) -> Blueprint:
     )
 
 
-def split_kind(model: Any) -> str | None:
-    """Give the kind of parallelism that Transformers has a plan for: `tp`, `ep` or None."""
-    split, _ = _split_layout(model, dict(model.named_parameters()))
-    return None if split is None else split.kind
+def split_of(model: Any) -> tuple[Layout | None, Mapping[str, Any] | None]:
+    """Give the layout of a model on the meta device under the parallelism that Transformers has a plan for,
+    and the arguments of DistributedConfig, None for the number of cores; None for both without a plan."""
+    return _split_layout(model, dict(model.named_parameters()), None)
 
 
 @contextlib.contextmanager
@@ -196,14 +211,11 @@ def _pieces(
     model: Any, parameters: Mapping[str, torch.Tensor], splits: Mapping[str, Split]
 ) -> tuple[Piece, ...]:
     """Every parameter and buffer once, in the type that it is executed in."""
-    kept = model._get_dtype_plan(model.dtype)
-    pieces = []
-    for name, each in (*parameters.items(), *model.named_buffers()):
-        size = each.element_size()
-        if each.is_floating_point() and name in parameters and _matches(name, kept):
-            size = 4
-        pieces.append(Piece(name, tuple(each.shape), size, splits.get(name)))
-    return tuple(pieces)
+    types = loaded_types(model)
+    return tuple(
+        Piece(name, tuple(each.shape), types[name].itemsize, splits.get(name))
+        for name, each in (*parameters.items(), *model.named_buffers())
+    )
 
 
 def _matches(name: str, kept: Mapping[str, Any]) -> bool:
@@ -213,36 +225,45 @@ def _matches(name: str, kept: Mapping[str, Any]) -> bool:
 
 
 def _split_layout(
-    model: Any, parameters: Mapping[str, nn.Parameter]
+    model: Any, parameters: Mapping[str, nn.Parameter], kind: Kind | None
 ) -> tuple[Layout | None, Mapping[str, Any] | None]:
     """Tensor parallel where Transformers has a plan for it that splits more than the embedding and the head,
-    else expert parallel alone (S10)."""
-    if model.tp_plan:
+    else expert parallel alone (S10), unless `kind` says which."""
+    if not (model.tp_plan or model.ep_plan):
+        return None, None
+    ends = _ends(model)
+    if model.tp_plan and kind != "ep":
         styles, _ = _expanded(model, {"tp_size": 2})
         splits = _splits(styles, parameters)
-        if set(splits) - _ends(model):
+        if set(splits) - ends:
             divisors = _tp_divisors(model, styles, splits, parameters)
             return Layout("tp", _pieces(model, parameters, splits), divisors), {"tp_size": None}
-    if model.ep_plan:
+    if model.ep_plan and kind != "tp":
         # Transformers groups the experts' ranks along tp, for which a model without a plan needs a rule; one
         # that replicates keeps all but the experts whole.
         rule = {} if model.tp_plan else {"tp_plan": {_head_name(model): "replicate"}}
         tp_styles, ep_styles = _expanded(model, {"tp_size": 2, "ep_size": 2} | rule)
         experts = _splits(ep_styles, parameters)
         if experts:
-            splits = _splits(tp_styles, parameters) | experts
+            dense = _splits(tp_styles, parameters)
             divisors = tuple(
                 Divisor("experts", parameters[name].shape[0], generic(name.rpartition(".")[0]))
                 for name in experts
             )
-            layout = Layout("ep", _pieces(model, parameters, splits), _distinct(divisors))
+            if set(dense) - ends:
+                divisors = (*_tp_divisors(model, tp_styles, dense, parameters), *divisors)
+            layout = Layout("ep", _pieces(model, parameters, dense | experts), _distinct(divisors))
             return layout, {"tp_size": None, "ep_size": None} | rule
     return None, None
 
 
 def _ends(model: Any) -> set[str]:
     """Give the names of the parameters of the embedding and the head."""
-    ends = {id(model.get_input_embeddings()), id(model.get_output_embeddings())}
+    ends = set()
+    for end in (model.get_input_embeddings, model.get_output_embeddings):
+        # Some classes cannot say which module it is.
+        with contextlib.suppress(NotImplementedError):
+            ends.add(id(end()))
     modules = [(name, module) for name, module in model.named_modules() if id(module) in ends]
     return {f"{name}.{leaf}" for name, module in modules for leaf, _ in module.named_parameters()}
 

@@ -14,12 +14,12 @@ from trnready.hub.checkpoint import NotTestable
 from trnready.hub.description import describe
 from trnready.plan import trainium
 from trnready.plan.planner import TEST_TOKENS, Plan, Size
-from trnready.plan.predict import Prediction, predict
-from trnready.plan.read import auto_class_of
-from trnready.plan.read import plan as make_plan
+from trnready.plan.predict import Prediction, Settings, predict
+from trnready.progress import stopped_by_signals, watching
 from trnready.results.units import size as in_words
 
 SKIPPED = 2
+INTERRUPTED = 130
 EXIT_STATUS = {"PASS": 0, "FAIL": 1, "SKIPPED": SKIPPED}
 COLOURS = {"PASS": "bold green", "FAIL": "bold red", "SKIPPED": "bold yellow"}
 
@@ -49,6 +49,9 @@ def register(app: typer.Typer) -> None:
 
         Example: trnready plan Qwen/Qwen3-30B-A3B
         """
+        # PyTorch takes seconds to import, and the other commands do without it.
+        from trnready.plan.read import plan as make_plan
+
         where = trainium.machine(instance, max_cores)
         if cores is not None:
             trainium.check_size(cores, where)
@@ -71,7 +74,7 @@ def register(app: typer.Typer) -> None:
         level: Annotated[
             int, typer.Option("-O", min=0, max=1, help="0 runs graphs as they are, 1 compiles them.")
         ] = 1,
-        timeout: Annotated[float, typer.Option(min=1, help="Seconds that the twin may take.")] = 600.0,
+        timeout: Annotated[float, typer.Option(min=1, help="Seconds that each twin may take.")] = 600.0,
         as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
         hub: Annotated[
             bool, typer.Option("--hub", help="Ask the Hub even for a model that trnready carries.")
@@ -81,21 +84,29 @@ def register(app: typer.Typer) -> None:
         runs.
 
         A twin has the model's architecture, shrunk, with random weights. It runs on one core of the neuron
-        device and is judged as a real model is.
+        device, then on as many as the plan says, and is judged as a real model is. Takes up to a minute.
 
-        Exit status: 0 PASS, 1 FAIL, 2 SKIPPED or nothing is known of it.
+        Exit status: 0 PASS, 1 FAIL, 2 SKIPPED or nothing is known of it, 130 stopped.
 
         Example: trnready predict Qwen/Qwen3-0.6B -O0
         """
+        from trnready.plan.read import auto_class_of
+        from trnready.plan.read import plan as make_plan
+
+        where = trainium.machine(instance, trainium.MOST_CORES)
         try:
-            described = describe(model, ask_hub=hub)
-            plan = make_plan(described, trainium.machine(instance, trainium.MOST_CORES))
-            auto_class = auto_class_of(described)
+            with stopped_by_signals(), watching(Console(stderr=True)) as watch:
+                watch.stage("plan")
+                described = describe(model, ask_hub=hub)
+                plan = make_plan(described, where)
+                settings = Settings(f"-O{level}", timeout)
+                found = predict(described, plan, auto_class_of(described), settings, watch)
         except NotTestable as refusal:
             _show_refusal(refusal, as_json=as_json)
             raise typer.Exit(SKIPPED) from None
-        typer.echo("predict: running the twin …", err=True)
-        found = predict(described, plan, auto_class, f"-O{level}", timeout)
+        except KeyboardInterrupt:
+            typer.echo("trnready: stopped; nothing of the twin is left.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
         if as_json:
             typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         else:
@@ -129,6 +140,10 @@ def show_prediction(found: Prediction, console: Console) -> None:
             least = "unknown" if twin.least_part is None else f"{float(twin.least_part):.3g}"
             table.add_row("sensitivity", f"{twin.parts} parts set to zero in turn; least score {least}")
         table.add_row("warnings", ", ".join(twin.warnings) or "none")
+    split = found.split_twin
+    if split is not None and split.held_bytes:
+        most, planned = max(split.held_bytes), in_words(split.planned_bytes or 0)
+        table.add_row("split", f"{split.cores} cores held {in_words(most)} each, at most; planned {planned}")
     console.print(table)
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["tp", "ep"]
+"""Tensor parallelism, or expert parallelism, with tensor parallelism of the rest where there is a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,9 @@ class Divisor:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A model under one kind of parallelism: `kind` is `tp` or `ep`, or None where it cannot be split."""
+    """A model under one kind of parallelism: `kind` is None where it cannot be split."""
 
-    kind: str | None
+    kind: Kind | None
     pieces: tuple[Piece, ...]
     divisors: tuple[Divisor, ...] = ()
 

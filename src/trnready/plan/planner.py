@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trnready.plan.blueprint import Blueprint
 from trnready.plan.layout import Layout
 from trnready.plan.trainium import LARGER_SIZES, MOST_CORES, Machine
 from trnready.results.units import size as in_words
+
+if TYPE_CHECKING:
+    from trnready.plan.blueprint import Blueprint
 
 TEST_TOKENS = 64
 """Length of the cache that a plan counts: a short prompt and the 32 tokens of a test."""

@@ -4,11 +4,19 @@ asks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 DEQUANTIZED = {"fp8": "FP8", "mxfp4": "MXFP4"}
 """Methods whose checkpoints are dequantized while loading, by their names in config.json."""
+
+_IN_NAMES = re.compile(
+    r"gptq|awq|gguf|mlx|exl[23]|bnb|bitsandbytes|aqlm|hqq|vptq|eetq|autoround|auto-round|smoothquant|quantized|"
+    r"compressed-tensors|(?:nv|mx)?fp[468]|int[48]|w[248]a(?:4|8|16)|[2-8]-?bit|q[2-8]_[0k](?:_[sml])?",
+    re.IGNORECASE,
+)
+"""Words by which the makers of quantized checkpoints name them."""
 
 
 def stored_as(config: Mapping[str, Any]) -> str | None:
@@ -28,6 +36,18 @@ def refusal(config: Mapping[str, Any]) -> str | None:
         quantization = table.get("quantization")
         if isinstance(quantization, Mapping) and "bits" in quantization and "group_size" in quantization:
             return f"it is quantized for MLX ({quantization['bits']} bits), which Transformers cannot load"
+    return None
+
+
+def in_name(model_id: str) -> str | None:
+    """Give the kind of quantization that a model's name tells of, as it is written there, or None. A name is
+    no proof; it is all that a list of models holds."""
+    if "unquantized" in model_id.lower():
+        return None
+    for found in _IN_NAMES.finditer(model_id):
+        around = model_id[: found.start()][-1:], model_id[found.end() :][:1]
+        if not any(each.isalnum() for each in around):
+            return found.group()
     return None
 
 

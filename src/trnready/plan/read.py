@@ -8,6 +8,7 @@ from trnready.hub.autoload import without_device
 from trnready.hub.checkpoint import NotTestable
 from trnready.hub.description import Description
 from trnready.plan import quantization, stored
+from trnready.plan.layout import Kind
 from trnready.plan.planner import TEST_TOKENS, Plan, Subject, decide
 from trnready.plan.trainium import Machine
 
@@ -15,13 +16,16 @@ DTYPES = ("bfloat16", "float16", "float32")
 """Types that a model is run in; the first is taken for a checkpoint in any other."""
 
 
-def plan(model: Description, where: Machine, dtype: str | None = None) -> Plan:
-    """Make the plan of a model; `dtype` is the type to run it in, None for the checkpoint's own.
+def plan(
+    model: Description, where: Machine, dtype: str | None = None, parallelism: Kind | None = None
+) -> Plan:
+    """Make the plan of a model; `dtype` is the type to run it in, None for the checkpoint's own;
+    `parallelism` how to split it, None for tensor parallel where Transformers can, else expert parallel.
 
     Raises `NotTestable` with the reason when the configuration alone says that it cannot be run.
     """
     with without_device():
-        return _plan(model, where, dtype)
+        return _plan(model, where, dtype, parallelism)
 
 
 def executed_dtype(config: Any) -> str:
@@ -36,7 +40,7 @@ def executed_dtype(config: Any) -> str:
     return DTYPES[0]
 
 
-def _plan(model: Description, where: Machine, dtype: str | None) -> Plan:
+def _plan(model: Description, where: Machine, dtype: str | None, parallelism: Kind | None) -> Plan:
     from trnready.plan import blueprint
 
     auto_class = auto_class_of(model)
@@ -44,7 +48,8 @@ def _plan(model: Description, where: Machine, dtype: str | None) -> Plan:
     if unsupported is not None:
         raise _refused(model, "unsupported_quantization", unsupported)
     try:
-        drawn = blueprint.draw(model.config, auto_class, dtype or executed_dtype(model.config), TEST_TOKENS)
+        executed = dtype or executed_dtype(model.config)
+        drawn = blueprint.draw(model.config, auto_class, executed, TEST_TOKENS, parallelism)
     except blueprint.InvalidConfiguration as error:
         raise _refused(model, "invalid_config", str(error)) from error
     stored_as = quantization.stored_as(model.config)

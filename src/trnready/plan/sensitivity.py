@@ -4,7 +4,7 @@ turn, and the verdict must change. `trnready.plan.twin_run` measures it, on the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from trnready.verdict.compare import PerStep, difference, ratios
-from trnready.verdict.rule import LIMIT
+from trnready.verdict.compare import PerStep, difference, ratios, rms
+from trnready.verdict.rule import FLOAT32_LIMIT, LIMIT
 
 _KINDS = (
     ("router", re.compile(r"Router|TopK|MoEGate|MoeGate|GateLinear")),
@@ -49,10 +49,18 @@ class Sensitivity:
 
 
 def measure(
-    same: nn.Module, wide: nn.Module, prompt: Sequence[int], tokens: Sequence[int], extra: dict[str, Any]
+    same: nn.Module,
+    wide: nn.Module | None,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    extra: dict[str, Any],
 ) -> Sensitivity:
-    """Zero one part after another of `same`, the model in its own type; `wide` is the same in float32. All
-    tokens are fed at once; `extra` holds further inputs."""
+    """Zero one part after another of `same`, the model in its own type; `wide` is the same in float32, None
+    where `same` is: a fixed share of the logits is then the measure, as in a verdict. All tokens are fed at
+    once; `extra` holds further inputs."""
+    # Among the tokens that follow none may stand for an image: all are fed at once, and there is but one.
+    stands_in = _placeholders(same.config)
+    tokens = [prompt[0] if each in stands_in else each for each in tokens]
     ids = torch.tensor([[*prompt, *tokens[:-1]]])
     steps = len(tokens)
     ran: set[int] = set()
@@ -64,19 +72,30 @@ def measure(
     finally:
         for hook in hooks:
             hook.remove()
-    noise = difference(right, _logits(wide, ids, steps, prompt, tokens, extra))
+    if wide is None:
+        noise = rms(right) * (FLOAT32_LIMIT / LIMIT)
+    else:
+        noise = difference(right, _logits(wide, ids, steps, prompt, tokens, extra))
     scores = {}
     for name, parameters in _parts(same, ran):
         with _zeroed(parameters):
             wrong = _logits(same, ids, steps, prompt, tokens, extra)
-        scores[name] = _score(wrong, right, noise)
+        # A verdict takes the median of the steps, in float32 the worst of them.
+        scores[name] = _score(wrong, right, noise, np.median if wide is not None else np.max)
     return Sensitivity(scores)
 
 
-def _score(wrong: Any, right: Any, noise: PerStep) -> float:
+def _placeholders(config: Any) -> set[int]:
+    """Give the token ids in whose places a model puts what it saw or heard."""
+    kinds = ("image", "video", "audio")
+    names = [f"{kind}_token_{what}" for kind in kinds for what in ("id", "index")]
+    return {each for name in names if isinstance(each := getattr(config, name, None), int)}
+
+
+def _score(wrong: Any, right: Any, noise: PerStep, over_steps: Callable[[PerStep], Any]) -> float:
     if not np.isfinite(wrong).all():
         return float("inf")
-    return float(np.median(ratios(difference(wrong, right), noise)))
+    return float(over_steps(ratios(difference(wrong, right), noise)))
 
 
 def _logits(
@@ -94,7 +113,7 @@ def _logits(
         decoder = torch.tensor([[start, *tokens[:-1]]])
         inputs = {"input_ids": torch.tensor([list(prompt)]), "decoder_input_ids": decoder} | extra
     else:
-        inputs = {"input_ids": ids} | {name: _longer(each, ids, prompt) for name, each in extra.items()}
+        inputs = {"input_ids": ids} | {name: _longer(name, each, ids, prompt) for name, each in extra.items()}
     dtype = next(model.parameters()).dtype
     inputs = {
         name: each.to(dtype) if isinstance(each, torch.Tensor) and each.is_floating_point() else each
@@ -104,9 +123,9 @@ def _logits(
         return model(**inputs, use_cache=False).logits[0, -steps:].float().numpy()
 
 
-def _longer(value: Any, ids: torch.Tensor, prompt: Sequence[int]) -> Any:
+def _longer(name: str, value: Any, ids: torch.Tensor, prompt: Sequence[int]) -> Any:
     """Marks of the prompt's tokens are 0 for those that follow."""
-    if not isinstance(value, torch.Tensor) or value.shape != (1, len(prompt)):
+    if not name.endswith("token_type_ids"):
         return value
     return torch.nn.functional.pad(value, (0, ids.shape[1] - len(prompt)))
 

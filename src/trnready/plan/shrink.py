@@ -45,8 +45,14 @@ _KEEP = re.compile(
     r"patch|kernel|image_size|window|temporal|merge|chunk|stride|batch|conv_size|downsample|scale|type_vocab|"
     r"input_size|num_channels|in_channels|^in_chans|block_size|group_size|spatial|factor|context"
 )
-_EXPERTS = re.compile(
-    r"^(num_experts|n_routed_experts|num_local_experts|moe_num_experts|num_routed_experts|n_experts|text_moe_num_experts)$"
+EXPERT_COUNTS = (
+    "num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+    "moe_num_experts",
+    "num_routed_experts",
+    "n_experts",
+    "text_moe_num_experts",
 )
 _TOP_K = re.compile(
     r"(experts_per_tok|^top_k_experts|moe_top_?k|^num_selected_experts|^moe_topk|router_top_k|experts_top_k|^num_experts_per_token|^moe_k|^top_k|^topk)$"
@@ -72,16 +78,23 @@ class Cut:
 class _Widths:
     """New widths by the old ones: what was equal stays equal, in every part of the configuration."""
 
+    cores: int = 1
     new: dict[int, int] = field(default_factory=dict)
+
+    def least(self, old: int, usual: int) -> int:
+        """Give the twin's number of heads or experts: `usual`, or as many as the cores where the original's
+        number can be shared by them."""
+        return max(usual, self.cores) if old % self.cores == 0 else usual
 
     def of(self, old: int, wanted: int) -> int:
         return self.new.setdefault(old, wanted)
 
 
-def shrink(config: Mapping[str, Any]) -> tuple[dict[str, Any], Cut]:
-    """Give a configuration's twin, and what was cut. Deterministic; nothing of it is random."""
+def shrink(config: Mapping[str, Any], cores: int = 1) -> tuple[dict[str, Any], Cut]:
+    """Give a configuration's twin, and what was cut. Heads and experts stay as many as `cores` need where the
+    original has enough of them. Deterministic; nothing of it is random."""
     cut = Cut()
-    widths = _Widths()
+    widths = _Widths(cores)
     # The language model first: what a vision tower hands to it has its width.
     order = sorted(config, key=lambda name: name not in ("text_config", "llm_config", "language_config"))
     shrunk = dict(config)
@@ -225,10 +238,8 @@ def _cut_heads(config: dict[str, Any], widths: _Widths, put: Any) -> None:
     kv = _first(config, _KV_HEADS)
     group = heads[1] // kv[1] if kv and heads[1] % kv[1] == 0 else 1
     group = max(each for each in (1, 2, 4) if each <= group)
-    new_kv = 1 if kv and kv[1] == 1 else 2
-    new_heads = new_kv * group if kv and kv[1] != heads[1] else 4
-    if kv and kv[1] == 1:
-        new_heads = 4
+    new_kv = 1 if kv and kv[1] == 1 else widths.least(kv[1] if kv else heads[1], 2)
+    new_heads = new_kv * group if kv and kv[1] not in (1, heads[1]) else widths.least(heads[1], 4)
     explicit = _first(config, ("head_dim", "kv_channels", "d_kv", "attention_head_dim"))
     head_dim = explicit[1] if explicit else (hidden[1] // heads[1] if hidden else HEAD_DIM)
     for name in _HEADS:
@@ -280,9 +291,9 @@ def _cut_numbers(config: dict[str, Any], widths: _Widths, put: Any) -> None:
         elif _VOCABULARY.search(name) and "type_vocab" not in name:
             if value > VOCABULARY:
                 put(name, VOCABULARY + value % 2)
-        elif _EXPERTS.match(name):
+        elif name in EXPERT_COUNTS:
             if value > EXPERTS:
-                put(name, EXPERTS)
+                put(name, widths.least(value, EXPERTS))
         elif _TOP_K.search(name):
             if value > 2:
                 put(name, 2 if grouped else EXPERTS - 1)
@@ -347,7 +358,7 @@ def _fill(config: dict[str, Any], put: Any) -> None:
             put(name, HEAD_DIM)
         elif name in _KV_HEADS:
             put(name, heads[1])
-        elif _EXPERTS.match(name):
+        elif name in EXPERT_COUNTS:
             put(name, EXPERTS)
         elif _TOP_K.search(name) and name not in ("top_k", "topk"):
             put(name, 2)

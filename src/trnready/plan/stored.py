@@ -6,9 +6,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from trnready.hub.description import Stored
-from trnready.plan.blueprint import Blueprint
+
+if TYPE_CHECKING:
+    # It imports PyTorch, which the command line does without until it is needed.
+    from trnready.plan.blueprint import Blueprint
 
 MISSING_SHARE = 0.01
 """As much of a model as its files may lack; more is no checkpoint of it."""
@@ -29,11 +33,16 @@ def differences(tensors: Mapping[str, Stored], drawn: Blueprint, *, dequantized:
     kinds = {"stored copies of tied weights": 0, "quantization scales": 0, "buffers": 0, "layers of MTP": 0}
     core = 0
     shapes = {piece.name: piece.shape for piece in drawn.plain.pieces}
+    # Of tied weights a file may hold either name; Transformers ties what is there to what is not.
+    absent = [shape for name, shape in shapes.items() if name not in tensors]
     last = max((int(found[1]) for name in shapes if (found := _LAYER.search(name))), default=-1)
     for name, tensor in tensors.items():
         elements = math.prod(tensor.shape)
         layer = _LAYER.search(name)
-        if name in drawn.tied:
+        if name in drawn.tied and tensor.shape in absent:
+            absent.remove(tensor.shape)
+            core += elements
+        elif name in drawn.tied:
             kinds["stored copies of tied weights"] += elements
         elif _SCALE.search(name):
             kinds["quantization scales"] += elements

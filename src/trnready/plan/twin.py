@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from trnready.plan.blueprint import InvalidConfiguration, first_line, quiet
-from trnready.plan.shrink import EXPERTS, Cut, shrink
+from trnready.plan import blueprint
+from trnready.plan.blueprint import InvalidConfiguration, first_line, loaded_types, quiet
+from trnready.plan.layout import Layout
+from trnready.plan.shrink import EXPERT_COUNTS, EXPERTS, Cut, shrink
 
 SEED = 7
 MATRIX_STD = 0.2
@@ -23,6 +25,8 @@ ROUTER_STD = 0.05
 loss of the others would not show."""
 MOST_PARAMETERS = 100_000_000
 PROMPT_TOKENS = 12
+DTYPES = ("bfloat16", "float32")
+"""Types that a twin runs in."""
 _CALM = re.compile(r"A_log|(^|\.)D$|dt_|time_decay|time_faaaa|\.A$|e_score_correction")
 """Parameters whose values mean rates, not weights: the class's own initialisation is kept."""
 _ROUTER = re.compile(r"(gate|router)\b.*weight$")
@@ -40,18 +44,21 @@ class Twin:
 
     def build(self, dtype: str) -> nn.Module:
         """Give the model on the CPU with its weights; every call gives the same. The weights are rounded to
-        `dtype` and the model computes in it."""
+        `dtype` and the model computes in it, but for what Transformers keeps in float32 when it loads a
+        checkpoint in that type."""
         import transformers
 
         torch.manual_seed(SEED)
         with quiet():
             model: nn.Module = getattr(transformers, self.auto_class).from_config(self.config)
         _fill(model)
-        return model.to(getattr(torch, dtype)).eval()
+        _cast(model, loaded_types(blueprint.build(self.config, self.auto_class, dtype)))
+        return model.eval()
 
 
-def of_model_type(model_type: str, auto_class: str) -> Twin:
-    """Make the twin of an architecture from its configuration class alone. Raises `InvalidConfiguration`."""
+def of_model_type(model_type: str, auto_class: str, cores: int = 1) -> Twin:
+    """Make the twin of an architecture from its configuration class alone, such that `cores` can share it
+    where they can share the original. Raises `InvalidConfiguration`."""
     from transformers import CONFIG_MAPPING
 
     try:
@@ -61,18 +68,19 @@ def of_model_type(model_type: str, auto_class: str) -> Twin:
         raise InvalidConfiguration(
             f"the configuration class alone makes no model ({first_line(error)})"
         ) from error
-    return of_config(full | {"model_type": model_type}, auto_class)
+    return of_config(full | {"model_type": model_type}, auto_class, cores)
 
 
-def of_config(config: Mapping[str, Any], auto_class: str) -> Twin:
-    """Make the twin of a model from its configuration. Raises `InvalidConfiguration`."""
+def of_config(config: Mapping[str, Any], auto_class: str, cores: int = 1) -> Twin:
+    """Make the twin of a model from its configuration, such that `cores` can share it where they can share
+    the original. Raises `InvalidConfiguration`."""
     import transformers
     from transformers import CONFIG_MAPPING
 
     model_type = str(config["model_type"])
     try:
         with quiet():
-            table, cut = shrink(CONFIG_MAPPING[model_type].from_dict(dict(config)).to_dict())
+            table, cut = shrink(CONFIG_MAPPING[model_type].from_dict(dict(config)).to_dict(), cores)
             small = CONFIG_MAPPING[model_type].from_dict(table)
             small.dtype = None
             with torch.device("meta"):
@@ -106,18 +114,74 @@ def _fill(model: nn.Module) -> None:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
             elif name.endswith("bias"):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * BIAS_STD)
+            elif name.endswith("gate") and not parameter.any():
+                # Shut before training: what is behind it would not be seen.
+                parameter.fill_(1.0)
 
 
-def parallel_kind(twin: Twin) -> str | None:
-    """Give the kind of plan that Transformers has for the architecture: `tp`, `ep` or None."""
-    from trnready.plan import blueprint
+def _cast(model: nn.Module, types: Mapping[str, torch.dtype]) -> None:
+    for name, each in (*model.named_parameters(), *model.named_buffers()):
+        if each.is_floating_point():
+            each.data = each.data.to(types[name])
 
-    try:
-        model = blueprint.build(twin.config, twin.auto_class, "bfloat16")
-        with quiet():
-            return blueprint.split_kind(model)
-    except Exception:
-        return None
+
+def routes(twin: Twin) -> bool:
+    """Say whether the architecture sends each token to some of several experts."""
+    text = twin.config.get_text_config(decoder=True)
+    counts = (getattr(text, name, None) for name in EXPERT_COUNTS)
+    return any(isinstance(count, int) and count > 1 for count in counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How a twin is split, by the type it runs in; `distributed` holds the arguments of Transformers'
+    DistributedConfig with None for the number of cores."""
+
+    layouts: Mapping[str, Layout]
+    distributed: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of parallelism: `tp` or `ep`."""
+        return self.layouts[DTYPES[0]].kind
+
+    def bytes_on(self, cores: int, dtype: str) -> int:
+        """Give the bytes of parameters and buffers on the fullest of so many cores."""
+        return self.layouts[dtype].bytes_on(cores)
+
+    def arguments(self, cores: int) -> dict[str, Any]:
+        """Give the arguments of DistributedConfig for so many cores."""
+        return {name: cores if value is None else value for name, value in self.distributed.items()}
+
+    def obstacle(self, cores: int) -> str | None:
+        """Say why so many cores cannot share it, or None."""
+        found = self.layouts[DTYPES[0]].obstacles(cores)
+        return f"its {found[0].count} {found[0].what} do not divide by {cores}" if found else None
+
+
+class NoPlan(Exception):
+    """Transformers has no plan that splits the architecture. The message is a clause for a sentence."""
+
+
+def parallel(twin: Twin) -> Parallel:
+    """Give how Transformers' own plan splits the architecture. Raises `NoPlan`."""
+    layouts: dict[str, Layout] = {}
+    arguments: Mapping[str, Any] = {}
+    for dtype in DTYPES:
+        try:
+            model: Any = blueprint.build(twin.config, twin.auto_class, dtype)
+            with quiet():
+                layout, distributed = blueprint.split_of(model)
+        except Exception as error:
+            raise NoPlan(f"how Transformers would split it cannot be told ({first_line(error)})") from error
+        if layout is None or distributed is None:
+            raise NoPlan(
+                "Transformers' plan for it splits no more than the embedding and the head"
+                if model.tp_plan
+                else "Transformers has no plan to split it"
+            )
+        layouts[dtype], arguments = layout, distributed
+    return Parallel(layouts, arguments)
 
 
 def kept(twin: Twin) -> list[str]:

@@ -4,7 +4,7 @@ brings no processor, so the tensors are made here. `trnready.plan.twin_run` asks
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,14 +32,18 @@ class NoImage(Exception):
 def with_image(model: nn.Module, prompt: Sequence[int]) -> Inputs:
     """Give the inputs with one image. Raises `NoImage`, and whatever the model raises on its pixels."""
     config: Any = model.config
+    if config.model_type == "mllama":
+        return Inputs(tuple(prompt), _tile(config.vision_config, next(model.parameters()).dtype))
     image_token = getattr(config, "image_token_id", None)
     if image_token is None:
         image_token = getattr(config, "image_token_index", None)
     vision = getattr(config, "vision_config", None)
-    features_of = getattr(model, "get_image_features", None)
+    # Some classes leave it to the model inside.
+    inside = getattr(model, "model", None)
+    features_of = getattr(model, "get_image_features", None) or getattr(inside, "get_image_features", None)
     if not isinstance(image_token, int) or vision is None or features_of is None:
         raise NoImage
-    pixels, found = _seen(model, _pixels(vision, next(model.parameters()).dtype))
+    tensors, found = _seen(features_of, vision, prompt, next(model.parameters()).dtype)
     count = _rows(found)
     if not 0 < count <= MOST_IMAGE_TOKENS:
         raise NoImage
@@ -47,39 +51,107 @@ def with_image(model: nn.Module, prompt: Sequence[int]) -> Inputs:
     is_image = (torch.tensor([tokens]) == image_token).long()
     accepted = inspect.signature(model.forward).parameters
     marks = {name: is_image for name in ("mm_token_type_ids", "token_type_ids") if name in accepted}
-    return Inputs(tokens, pixels | marks)
+    return Inputs(tokens, tensors | marks)
 
 
-def _seen(model: Any, pixels: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Show the model one image, or one in a list of one; give the tensors it took and what it saw."""
-    names = inspect.signature(inspect.unwrap(model.get_image_features)).parameters
-    flat = pixels["pixel_values"]
-    if "image_sizes" in names:
-        pixels = pixels | {"image_sizes": torch.tensor([list(flat.shape[-2:])])}
+def _tile(vision: Any, dtype: torch.dtype) -> dict[str, Any]:
+    """Give an image of one tile that the language model attends to beside the text: none of the prompt's
+    tokens stands for it."""
+    generator = torch.Generator().manual_seed(SEED)
+    tiles, size = vision.max_num_tiles, vision.image_size
+    pixels = torch.zeros((1, 1, tiles, vision.num_channels, size, size))
+    pixels[:, :, 0] = torch.randn(pixels[:, :, 0].shape, generator=generator)
+    mask = torch.zeros((1, 1, tiles), dtype=torch.long)
+    mask[..., 0] = 1
+    return {
+        "pixel_values": pixels.to(dtype),
+        "aspect_ratio_ids": torch.ones((1, 1), dtype=torch.long),
+        "aspect_ratio_mask": mask,
+    }
+
+
+def _seen(
+    features_of: Any, vision: Any, prompt: Sequence[int], dtype: torch.dtype
+) -> tuple[dict[str, Any], Any]:
+    """Show the model one image in each of the forms that there are; give the tensors of the first that it
+    took, and what it saw."""
+    # What a wrapper passes on is named by the method of the model inside.
+    outer = inspect.signature(inspect.unwrap(features_of)).parameters
+    inner = getattr(getattr(features_of.__self__, "model", None), "get_image_features", None)
+    names = {*outer, *(inspect.signature(inspect.unwrap(inner)).parameters if inner else ())}
     errors: list[Exception] = []
-    for values in (flat, flat[None]):
-        taken = {name: each for name, each in (pixels | {"pixel_values": values}).items() if name in names}
+    for form in _forms(vision, names, dtype):
+        taken = {name: each for name, each in form.items() if name in names}
+        if "high_res_pixel_values" in names:
+            taken["high_res_pixel_values"] = _large(features_of.__self__.config, dtype)
+        if "qformer_input_ids" in names:
+            taken["qformer_input_ids"] = torch.tensor([list(prompt)])
+            taken["qformer_attention_mask"] = torch.ones_like(taken["qformer_input_ids"])
         try:
             with torch.no_grad():
-                return taken, model.get_image_features(**taken)
+                return taken, features_of(**taken)
         except Exception as error:
             errors.append(error)
     raise errors[0]
 
 
-def _pixels(vision: Any, dtype: torch.dtype) -> dict[str, Any]:
+def _large(config: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Give the image for a second tower, which sees more of it."""
+    size = config.high_res_vision_config.image_size
     generator = torch.Generator().manual_seed(SEED)
-    patch = getattr(vision, "patch_size", 14)
+    return torch.randn((1, 3, size, size), generator=generator).to(dtype)
+
+
+def _forms(vision: Any, names: set[str], dtype: torch.dtype) -> Iterator[dict[str, Any]]:
+    """Give an image as the processors of different models do."""
+    generator = torch.Generator().manual_seed(SEED)
+    patch = getattr(vision, "patch_size", None) or 14
     channels = getattr(vision, "num_channels", None) or getattr(vision, "in_channels", None) or 3
-    if hasattr(vision, "spatial_merge_size") and hasattr(vision, "temporal_patch_size"):
-        width = channels * vision.temporal_patch_size * patch * patch
-        return {
-            "pixel_values": torch.randn((GRID * GRID, width), generator=generator).to(dtype),
+    if isinstance(patch, list | tuple):
+        patch = patch[0]
+    if "image_grid_thw" in names:
+        known = getattr(vision, "temporal_patch_size", None)
+        grid = {
             "image_grid_thw": torch.tensor([[1, GRID, GRID]]),
+            "image_merge_sizes": torch.tensor([getattr(vision, "spatial_merge_size", None) or 2]),
         }
+        for depth in (known,) if known else (1, 2):
+            width = channels * depth * patch * patch
+            patches = torch.randn((GRID * GRID, width), generator=generator).to(dtype)
+            yield {"pixel_values": patches} | grid
+            yield {"pixel_values": patches.reshape(-1, depth * channels, patch, patch)} | grid
+        return
+    if "image_position_ids" in names:
+        side = 2 * (getattr(vision, "pooling_kernel_size", None) or 1)
+        places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).flip(-1)
+        yield {
+            "pixel_values": torch.rand((1, side * side, channels * patch * patch), generator=generator).to(
+                dtype
+            ),
+            "image_position_ids": places[None],
+        }
+        return
+    if "spatial_shapes" in names:
+        patches = torch.randn((1, GRID * GRID, channels * patch * patch), generator=generator).to(dtype)
+        yield {
+            "pixel_values": patches,
+            "spatial_shapes": torch.tensor([[GRID, GRID]]),
+            "pixel_attention_mask": torch.ones((1, GRID * GRID), dtype=torch.long),
+        }
+        return
     size = getattr(vision, "image_size", None) or GRID * patch
     height, width = size if isinstance(size, list | tuple) else (size, size)
-    return {"pixel_values": torch.randn((1, channels, height, width), generator=generator).to(dtype)}
+    pixels = torch.randn((1, channels, height, width), generator=generator).to(dtype)
+    sizes = {"image_sizes": torch.tensor([[height, width]])}
+    for values in (pixels, pixels[None]):
+        yield {"pixel_values": values}
+        yield {"pixel_values": values} | sizes
+    yield {
+        "pixel_values": pixels[None],
+        "pixel_attention_mask": torch.ones((1, 1, height, width), dtype=torch.long),
+    }
+    # An image cut in tiles comes with itself made small.
+    yield {"pixel_values": torch.stack([pixels[0], pixels[0].flip(-1)])[None]} | sizes
 
 
 def _rows(features: Any) -> int:

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trnready.errors import TrnreadyError
+from trnready.results.meanings import THRESHOLD as LIMIT
+
+LEVEL = "NEURON_COMPILER_OPT_LEVEL"
+"""The setting by which a twin's process is told the level to compile at."""
 
 
 class BadRecord(TrnreadyError):
@@ -22,10 +26,15 @@ class BadRecord(TrnreadyError):
 class TwinRow:
     """One twin on one device. `result`, `reason`, `stage` and `error` are as in a row of the dataset.
 
-    `counts` says whether the row may count as evidence: it passed, and losing any one part would have changed
-    that. `parts` is how many parts were zeroed in turn, `least_part` the smallest score among them, `blind`
-    those whose loss would have passed. `cut` maps the name of each number to the original's and the twin's.
-    `parallel` is the kind of plan that Transformers has for it: `tp`, `ep` or None.
+    `dtypes` are the types it ran in, the figures of the first; a twin with experts runs in float32 as well,
+    where the rule looks at every step, or only there when it is split. `counts` says whether the row may
+    count as evidence: it passed, and losing any one part would have changed that. `parts` is how many parts
+    were zeroed in turn, `least_part` the smallest score among them, `blind` those whose loss would have
+    passed. `cut` maps the name of each number to the original's and the twin's. `parallel` is the kind of
+    plan that Transformers has for it: `tp`, `ep` or None. Of a twin that was split, `held_bytes` is what each
+    core held after loading, `planned_bytes` what the plan says of the fullest one. Where such a twin failed
+    otherwise than by recompiling, `cpu_split_error` and `cpu_split_score` say how the same split ended in
+    processes of the CPU, by Transformers alone: an error or a score above 3 clears the device.
     """
 
     model_type: str
@@ -35,6 +44,7 @@ class TwinRow:
     stage: str
     error: str | None = None
     cores: int = 1
+    dtypes: list[str] = field(default_factory=list)
     model_class: str | None = None
     parameters: int | None = None
     parallel: str | None = None
@@ -48,6 +58,10 @@ class TwinRow:
     graph_breaks: int | None = None
     fallback_ops: list[str] | None = None
     peak_bytes: int | None = None
+    held_bytes: list[int] | None = None
+    planned_bytes: int | None = None
+    cpu_split_error: str | None = None
+    cpu_split_score: float | None = None
     counts: bool = False
     parts: int | None = None
     least_part: float | None = None
@@ -63,6 +77,26 @@ class TwinRow:
     def key(self) -> tuple[str, str, int, str]:
         """What a newer row must share to take this one's place."""
         return (self.model_type, self.task, self.cores, self.level)
+
+    @property
+    def device_at_fault(self) -> bool | None:
+        """Say whether the device failed at what the CPU did right; None where the CPU was not asked."""
+        if self.cpu_split_error is not None:
+            return False
+        return None if self.cpu_split_score is None else float(self.cpu_split_score) <= LIMIT
+
+    @property
+    def control(self) -> str | None:
+        """Say whether the split itself is at fault, by the run on the CPU; None where there was none."""
+        if self.device_at_fault is None:
+            return None
+        if self.device_at_fault:
+            return "Split over processes of the CPU it is right, so the device is at fault."
+        if self.cpu_split_score is not None:
+            ended = f"is as wrong (score {float(self.cpu_split_score):.3g})"
+        else:
+            ended = f"ends in an error too ({(self.cpu_split_error or '').rstrip(': ')})"
+        return f"Split over processes of the CPU, by Transformers alone, it {ended}: not the device's fault."
 
     def to_line(self) -> str:
         """Give the row as one line of JSON; what is not known is left out."""

@@ -50,6 +50,9 @@ def register(app: typer.Typer) -> None:
         level: Annotated[
             int, typer.Option("-O", min=0, max=1, help="0 runs graphs as they are, 1 compiles them.")
         ] = 1,
+        cores: Annotated[
+            int, typer.Option(min=1, max=16, help="Cores that each twin is split over, one process each.")
+        ] = 1,
         timeout: Annotated[float, typer.Option(min=1, help="Seconds that one twin may take.")] = 300.0,
         redo: Annotated[
             list[str] | None,
@@ -68,8 +71,8 @@ def register(app: typer.Typer) -> None:
             raise BadChoice("say what to sweep: --architectures for all, or --only with a model type.")
         work = _chosen(tuple(task or TASKS), only or [])
         rows = twin_row.read_rows(out)
-        todo = _open(work, rows, f"-O{level}", redo or [])
-        settings = Settings(workers, f"-O{level}", timeout, out.with_suffix(".log"))
+        todo = _open(work, rows, (cores, f"-O{level}"), redo or [])
+        settings = Settings(workers, f"-O{level}", timeout, out.with_suffix(".log"), cores)
         console = Console(stderr=True)
         progress = Progress()
         try:
@@ -87,7 +90,7 @@ def register(app: typer.Typer) -> None:
             [
                 row
                 for row in rows.values()
-                if (row.model_type, row.task) in wanted and row.level == f"-O{level}"
+                if (row.model_type, row.task) in wanted and (row.cores, row.level) == (cores, f"-O{level}")
             ]
         )
         typer.echo(f"recorded in {out}")
@@ -107,12 +110,15 @@ def _chosen(tasks: tuple[str, ...], only: list[str]) -> list[Architecture]:
 
 
 def _open(
-    work: list[Architecture], rows: Mapping[tuple[str, str, int, str], TwinRow], level: str, redo: list[str]
+    work: list[Architecture],
+    rows: Mapping[tuple[str, str, int, str], TwinRow],
+    how: tuple[int, str],
+    redo: list[str],
 ) -> list[Architecture]:
-    """Give what is still to be run."""
+    """Give what is still to be run on so many cores at this level."""
 
     def is_done(each: Architecture) -> bool:
-        row = rows.get((each.model_type, each.task, 1, level))
+        row = rows.get((each.model_type, each.task, *how))
         return row is not None and row.result not in redo and row.reason not in redo
 
     return [each for each in work if not is_done(each)]

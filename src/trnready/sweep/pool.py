@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from trnready.plan.architectures import Architecture
-from trnready.plan.twin_row import BadRecord, TwinRow
-from trnready.plan.twin_worker import LEVEL
+from trnready.plan.twin_row import LEVEL, BadRecord, TwinRow
 
 RUNS_PER_WORKER = 25
 """A worker is replaced after so many twins, so that nothing can gather in it."""
@@ -37,12 +36,13 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to run: `workers` processes, `level` of the compiler (`-O0`, `-O1`), seconds that one twin may
-    take, and the file that the workers' own output goes to."""
+    take, the file that the workers' own output goes to, and the cores that each twin is split over."""
 
     workers: int
     level: str
     timeout_s: float
     log: Path
+    cores: int = 1
 
 
 def run_all(
@@ -142,7 +142,9 @@ class _Worker:
         deadline = time.monotonic() + self._settings.timeout_s
         assert self._process.stdin is not None
         with suppress(OSError):
-            self._process.stdin.write(json.dumps(asdict(architecture)) + "\n")
+            self._process.stdin.write(
+                json.dumps(asdict(architecture) | {"cores": self._settings.cores}) + "\n"
+            )
             self._process.stdin.flush()
         while not stop.is_set():
             try:
@@ -172,6 +174,7 @@ class _Worker:
             "run",
             error,
             level=self._settings.level,
+            cores=self._settings.cores,
         )
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from trnready.hub import known
-from trnready.plan import blueprint
+from trnready.plan import blueprint, known_plans
 
 SHARDED = """
 import json, sys
@@ -23,14 +23,15 @@ from transformers.distributed import DistributedConfig
 from transformers.distributed.utils import initialize_distributed_mesh
 from transformers.initialization import no_tie_weights
 from trnready.hub import known
-from trnready.plan import blueprint
+from trnready.plan import blueprint, known_plans
 
 transformers.logging.set_verbosity(60)
 cores = int(sys.argv[1])
 dist.init_process_group("fake", rank=0, world_size=cores, store=FakeStore())
 for name in sys.argv[2:]:
-    facts = known.find(name)
-    drawn = blueprint.draw(facts.config, facts.auto_class, "bfloat16", 64)
+    model_id, _, kind = name.partition(" ")
+    facts = known.find(model_id)
+    drawn = blueprint.draw(facts.config, facts.auto_class, "bfloat16", 64, kind or None)
     with no_tie_weights():  # as from_pretrained does; it ties them once they are loaded
         model = blueprint.build(blueprint.configuration(facts.config), facts.auto_class, "bfloat16")
     config = DistributedConfig(**{key: value or cores for key, value in drawn.distributed.items()})
@@ -38,8 +39,8 @@ for name in sys.argv[2:]:
     model = type(model).maybe_distribute_model(model, config, mesh)
     held = sum(
         (each.to_local() if hasattr(each, "to_local") else each).nbytes
-        for name, each in (*model.named_parameters(), *model.named_buffers())
-        if name not in drawn.tied
+        for weight, each in (*model.named_parameters(), *model.named_buffers())
+        if weight not in drawn.tied
     )
     print(json.dumps([name, drawn.split.bytes_on(cores), held]))
 """
@@ -52,6 +53,17 @@ def test_parameters_are_counted_exactly(facts: known.Known):
     assert blueprint.auto_class_of(facts.config) == facts.auto_class
 
 
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-30B-A3B", "openai/gpt-oss-20b", "deepseek-ai/DeepSeek-V3"])
+def test_plans_made_beforehand_are_those_that_the_planner_makes(name: str):
+    assert known_plans.find(name.lower()) == known_plans.make(name)
+
+
+def test_every_carried_model_has_a_plan_made_beforehand():
+    plans = {facts.model_id: known_plans.find(facts.model_id) for facts in known.all_known()}
+    assert [name for name, plan in plans.items() if plan is None] == []
+    assert known_plans.find("no/such-model") is None
+
+
 def test_there_are_enough_of_them_and_of_enough_kinds():
     everyone = known.all_known()
     assert len(everyone) == 73
@@ -62,6 +74,8 @@ def test_there_are_enough_of_them_and_of_enough_kinds():
 def test_bytes_per_core_are_those_of_transformers_own_shards(cores: int):
     names = [
         "Qwen/Qwen3-30B-A3B",
+        "Qwen/Qwen3-30B-A3B ep",
+        "deepseek-ai/DeepSeek-V2-Lite ep",
         "meta-llama/Llama-3.2-1B",
         "openai/gpt-oss-20b",
         "microsoft/Phi-4-mini-instruct",

@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from trnready.cli import app
 from trnready.hub import known
 from trnready.hub.checkpoint import NoCheckpoint, NotTestable
 from trnready.hub.description import Description, describe
+from trnready.plan import quantization
 from trnready.plan.planner import Plan
 from trnready.plan.read import plan
-from trnready.plan.trainium import machine
+from trnready.plan.trainium import Machine, NoSuchSize, machine
 
 WHERE = machine(None, 16)
 LLAMA: dict[str, Any] = {
@@ -125,12 +128,71 @@ def test_the_executed_type_counts(tmp_path, stored, executed, width):
     assert found.sizes[0].weight_bytes >= found.parameters * width
 
 
-def test_fp8_counts_its_dequantized_size(tmp_path):
+@pytest.mark.parametrize("kind", ["FP8", "MXFP4"])
+def test_what_is_dequantized_counts_its_dequantized_size(tmp_path, kind):
     plain = _plan(tmp_path, LLAMA)
-    packed = _plan(tmp_path, LLAMA | {"quantization_config": {"quant_method": "fp8"}})
+    packed = _plan(tmp_path, LLAMA | {"quantization_config": {"quant_method": kind.lower()}})
     assert packed.sizes == plain.sizes
-    assert packed.stored_as == "FP8"
-    assert packed.notes == ("Stored as FP8; Transformers dequantizes it to bfloat16 while loading.",)
+    assert packed.stored_as == kind
+    assert packed.notes == (f"Stored as {kind}; Transformers dequantizes it to bfloat16 while loading.",)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("acme/Small-8B-GPTQ-Int4", "GPTQ"),
+        ("acme/small-awq", "awq"),
+        ("acme/Small-4bit", "4bit"),
+        ("mlx-community/Small", "mlx"),
+        ("acme/Small-FP8-dynamic", "FP8"),
+        ("acme/small_w4a16", "w4a16"),
+        ("acme/small.Q4_K_M", "Q4_K_M"),
+        ("acme/Small-q4_0-unquantized", None),
+        ("acme/Mint4x-fp8y", None),
+        ("openai/gpt-oss-20b", None),
+    ],
+)
+def test_what_a_name_tells_of_quantization(name, kind):
+    assert quantization.in_name(name) == kind
+
+
+@pytest.mark.parametrize("cores", [0, 3, 24, -1, 10**9])
+def test_numbers_of_cores_that_trainium_does_not_have(tmp_path, cores):
+    _folder(tmp_path, LLAMA)
+    ran = CliRunner().invoke(app, ["plan", str(tmp_path), "--cores", str(cores)])
+    assert isinstance(ran.exception, NoSuchSize)
+    assert str(ran.exception) == (
+        f"a program cannot have {cores} cores there; Trainium allows 1, 2, 4, 8, 16."
+    )
+
+
+def test_a_number_of_cores_that_it_has_is_planned_alone(tmp_path):
+    _folder(tmp_path, LLAMA)
+    ran = CliRunner().invoke(app, ["plan", str(tmp_path), "--cores", "2", "--json"])
+    told = json.loads(ran.stdout)
+    assert (ran.exit_code, told["cores"], told["parallelism"]) == (0, 2, "tp=2")
+    ran = CliRunner().invoke(app, ["plan", str(tmp_path), "--cores", "4"])
+    assert ran.exit_code == 2
+    assert "its 2 KV heads" in ran.stdout
+
+
+def test_experts_of_a_vision_language_model_are_those_of_its_text_part(tmp_path):
+    text = LLAMA | {
+        "model_type": "qwen3_vl_moe_text", "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "num_key_value_heads": 8,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
+    }  # fmt: skip
+    vision = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 32, "out_hidden_size": 64}
+    config = {
+        "model_type": "qwen3_vl_moe", "architectures": ["Qwen3VLMoeForConditionalGeneration"],
+        "text_config": text, "vision_config": vision, "dtype": "bfloat16",
+    }  # fmt: skip
+    found = _plan(tmp_path, config)
+    sizes = {each.cores: each for each in found.sizes}
+    # Cut by their width, six experts can be shared by four cores.
+    assert (sizes[2].why_not, sizes[4].why_not) == ((), ())
+    # Six experts of 3 x 32 x 64 in each of two layers are 147,456 parameters; half of them leave each core.
+    assert sizes[1].weight_bytes - sizes[2].weight_bytes > 147_456
 
 
 @pytest.mark.parametrize(
@@ -209,6 +271,31 @@ def test_what_a_file_holds_beside_the_model_is_said(tmp_path):
     )
 
 
+def test_of_tied_weights_either_name_may_be_stored(tmp_path):
+    """As in T5-like checkpoints without `shared.weight`: Transformers ties the absent one to the other."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    bart = {
+        "model_type": "bart", "architectures": ["BartForCausalLM"], "vocab_size": 99, "d_model": 64,
+        "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 96, "dtype": "bfloat16",
+    }  # fmt: skip
+    for config, stored in (
+        (LLAMA | {"tie_word_embeddings": True}, "lm_head.weight"),
+        (bart, "lm_head.weight"),
+    ):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+        shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+        (source,) = (name for name in shapes if name.endswith("embed_tokens.weight"))
+        folder = tmp_path / str(config["model_type"])
+        _folder(folder, config)
+        for names in (
+            shapes,
+            {name: each for name, each in shapes.items() if name != source} | {stored: (99, 64)},
+        ):
+            _safetensors(folder / "model.safetensors", names)
+            assert _plan(folder, config).notes == ()
+
+
 @pytest.mark.parametrize("name", ["", "a b", "acme/tiny?x", "acme/a/b", "\x00", "../../etc", "x" * 300])
 def test_odd_names_are_refused_in_one_sentence(name):
     with pytest.raises((NoCheckpoint, NotTestable)) as caught:
@@ -239,6 +326,21 @@ def test_carried_models_need_no_hub_and_no_right_capitals():
 def test_plans_of_well_known_models(name, cores, parallelism, reason):
     made = plan(describe(name), WHERE)
     assert (made.cores, made.parallelism, made.reason) == (cores, parallelism, reason)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "distributed", "obstacle"),
+    [
+        ("tp", {"tp_size": 4}, "its 4 KV heads"),
+        ("ep", {"tp_size": 4, "ep_size": 4}, "its 4 KV heads"),
+        (None, {"tp_size": 4}, "its 4 KV heads"),
+    ],
+)
+def test_the_parallelism_asked_for(parallelism, distributed, obstacle):
+    where = Machine((4, 8), 2**40, None)
+    made = plan(describe("Qwen/Qwen3-30B-A3B"), where, None, parallelism)
+    assert (made.cores, made.kind, made.distributed) == (4, parallelism or "tp", distributed)
+    assert made.sizes[1].why_not[0].startswith(obstacle)
 
 
 def test_a_large_model_without_a_plan():

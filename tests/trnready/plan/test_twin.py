@@ -13,7 +13,9 @@ from trnready.plan import twin
 from trnready.plan.blueprint import InvalidConfiguration
 from trnready.plan.sensitivity import Sensitivity, measure
 from trnready.plan.shrink import EXPERTS, HEAD_DIM, shrink
+from trnready.plan.twin_generate import stage, takes_ids_on_its_device
 from trnready.plan.twin_inputs import NoImage, with_image
+from trnready.plan.twin_run import run
 
 CAUSAL = "AutoModelForCausalLM"
 IMAGE = "AutoModelForImageTextToText"
@@ -117,6 +119,56 @@ def test_an_image_becomes_tokens_of_the_prompt():
     assert inputs.tensors["mm_token_type_ids"].sum() == 4
 
 
+@pytest.mark.parametrize(
+    ("model_type", "shapes"),
+    [
+        ("llava", {"pixel_values": (1, 3, 56, 56)}),
+        ("llava_next", {"pixel_values": (1, 2, 3, 56, 56), "image_sizes": (1, 2)}),
+        ("smolvlm", {"pixel_values": (1, 1, 3, 128, 128)}),
+        (
+            "lfm2_vl",
+            {"pixel_values": (1, 16, 768), "spatial_shapes": (1, 2), "pixel_attention_mask": (1, 16)},
+        ),
+        ("paddleocr_vl", {"pixel_values": (16, 3, 14, 14), "image_grid_thw": (1, 3)}),
+        ("kimi_k25", {"pixel_values": (16, 3, 14, 14), "image_grid_thw": (1, 3)}),
+        ("lighton_ocr", {"pixel_values": (1, 3, 56, 56), "image_sizes": (1, 2)}),
+        (
+            "gemma4",
+            {"pixel_values": (1, 36, 768), "image_position_ids": (1, 36, 2), "mm_token_type_ids": (1, 16)},
+        ),
+        ("deepseek_vl_hybrid", {"pixel_values": (1, 3, 64, 64), "high_res_pixel_values": (1, 3, 64, 64)}),
+        ("instructblip", {"pixel_values": (1, 3, 56, 56), "qformer_input_ids": (1, 12)}),
+    ],
+)
+def test_an_image_has_the_form_that_the_model_takes(model_type: str, shapes: dict[str, tuple[int, ...]]):
+    made = twin.of_model_type(model_type, IMAGE)
+    inputs = with_image(made.build("bfloat16"), made.prompt)
+    assert {name: tuple(inputs.tensors[name].shape) for name in shapes} == shapes
+    assert len(inputs.prompt) > len(made.prompt)
+
+
+def test_an_image_beside_the_text_is_looked_at():
+    made = twin.of_model_type("mllama", IMAGE)
+    model = made.build("float32")
+    inputs = with_image(model, made.prompt)
+    assert inputs.prompt == made.prompt
+    ids = torch.tensor([inputs.prompt])
+    with torch.no_grad():
+        shown = model(input_ids=ids, **inputs.tensors).logits
+        other = model(
+            input_ids=ids, **inputs.tensors | {"pixel_values": -inputs.tensors["pixel_values"]}
+        ).logits
+    assert (shown - other).abs().max() > 0.1
+
+
+def test_token_ids_stay_on_the_host_unless_the_model_looks_at_them_there():
+    """Position ids of images, encoders, and a generate() of the model's own work on one device alone."""
+    told = {}
+    for model_type, task in (("llama", CAUSAL), ("llava", IMAGE), ("qwen2_vl", IMAGE), ("blip-2", IMAGE)):
+        told[model_type] = takes_ids_on_its_device(twin.of_model_type(model_type, task).build("bfloat16"))
+    assert told == {"llama": False, "llava": False, "qwen2_vl": True, "blip-2": True}
+
+
 def test_a_language_model_takes_no_image():
     made = twin.of_model_type("llama", CAUSAL)
     with pytest.raises(NoImage):
@@ -125,4 +177,29 @@ def test_a_language_model_takes_no_image():
 
 def test_what_cannot_be_built_says_why():
     with pytest.raises(InvalidConfiguration, match="no twin can be built"):
-        twin.of_model_type("dbrx", CAUSAL)
+        twin.of_model_type("musicgen", CAUSAL)
+
+
+def test_what_transformers_keeps_in_float32_is_kept_so():
+    made = twin.of_model_type("deepseek_v3", CAUSAL)
+    wide = dict(made.build("float32").named_parameters())
+    kept = {
+        name: each for name, each in made.build("bfloat16").named_parameters() if each.dtype == torch.float32
+    }
+    assert list(kept) == ["model.layers.1.mlp.gate.weight"]
+    assert all(torch.equal(each, wide[name]) for name, each in kept.items())
+    # A class may give single parameters a type of their own.
+    moe = twin.of_model_type("hunyuan_v1_moe", CAUSAL).build("bfloat16")
+    assert moe.model.layers[0].mlp.gate.wg.weight.dtype == torch.float32
+    # Tables of angles are computed in float32 whatever the model's type.
+    assert made.build("bfloat16").model.rotary_emb.inv_freq.dtype == torch.float32
+
+
+def test_a_reason_is_found_at_the_end_of_a_long_error():
+    def fails(*_: Any) -> Any:
+        with stage("run"):
+            raise RuntimeError("frame " * 200 + "\"kernel\" not implemented for 'BFloat16'")
+
+    outcome = run(_twin_of("Qwen/Qwen3-0.6B")[1], "bfloat16", fails)
+    assert (outcome.result, outcome.reason, outcome.stage) == ("FAIL", "unsupported_dtype", "run")
+    assert len(outcome.error) == 400

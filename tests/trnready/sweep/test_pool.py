@@ -16,7 +16,7 @@ from trnready.sweep import pool
 from trnready.sweep.pool import Progress, Settings, run_all
 
 LLAMA = Architecture("llama", "text-generation", "AutoModelForCausalLM")
-GONE = Architecture("dbrx", "text-generation", "AutoModelForCausalLM")
+GONE = Architecture("musicgen", "text-generation", "AutoModelForCausalLM")
 
 
 def _settings(folder: Path, timeout_s: float = 300) -> Settings:
@@ -30,9 +30,9 @@ def _row(model_type: str = "llama", result: str = "PASS", reason: str = "match")
 def test_a_twin_passes_and_one_that_cannot_be_built_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_NEURONX_NEFF_CACHE_DIR", str(tmp_path / "neff"))
     rows = list(run_all([GONE, LLAMA], _settings(tmp_path), Progress(), lambda: None))
-    dbrx, llama = sorted(rows, key=lambda row: row.model_type)
-    assert (dbrx.result, dbrx.reason) == ("SKIPPED", "unsupported_architecture")
-    assert "rope_theta" in str(dbrx.error)
+    llama, musicgen = sorted(rows, key=lambda row: row.model_type)
+    assert (musicgen.result, musicgen.reason) == ("SKIPPED", "unsupported_architecture")
+    assert "dropout" in str(musicgen.error)
     assert (llama.result, llama.reason, llama.score) == ("PASS", "match", 0.0)
     assert llama.counts
     assert llama.parts == 4
