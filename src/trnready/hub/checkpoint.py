@@ -7,9 +7,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trnready.errors import TrnreadyError
+
+Layout = Literal["transformers", "sentence-transformers", "diffusers"]
+"""How a checkpoint's files lie: one model in one folder; the same, with a folder for each layer after it; or
+a `model_index.json` with a folder for each part of the pipeline."""
 
 
 class NoCheckpoint(TrnreadyError):
@@ -46,8 +50,8 @@ class Checkpoint:
 
     @property
     def model_type(self) -> str | None:
-        """Architecture name in config.json."""
-        found = self.config.get("model_type")
+        """Architecture name in config.json; of a pipeline, the name of its class."""
+        found = self.config.get("model_type", self.config.get("_class_name"))
         return found if isinstance(found, str) else None
 
     @property

@@ -162,7 +162,7 @@ def _patiently(question: Callable[[], Result]) -> Result:
 
 def _is_transport(error: Exception) -> bool:
     """Say whether an error came from the way to the Hub, whichever HTTP library made it."""
-    modules = {each.__module__.partition(".")[0] for each in type(error).__mro__}
+    modules = {each.__module__.partition(".")[0].rstrip("0123456789") for each in type(error).__mro__}
     return bool(modules & {"httpx", "httpcore", "requests"}) or isinstance(error, OSError | TimeoutError)
 
 

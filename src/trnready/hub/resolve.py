@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from trnready.hub import local, remote
-from trnready.hub.checkpoint import Checkpoint, NoCheckpoint
+from trnready.hub.checkpoint import Checkpoint, Layout, NoCheckpoint
 
 
-def resolve(name: str) -> Checkpoint:
-    """Give the checkpoint of this name: a folder if there is one, else the Hub's model.
+def resolve(name: str, layout: Layout = "transformers") -> Checkpoint:
+    """Give the checkpoint of this name, whose files lie so: a folder if there is one, else the Hub's model.
 
     Raises what `local.open_folder` and `remote.fetch` raise, and `NoCheckpoint` for a name that is neither.
     """
@@ -17,8 +17,8 @@ def resolve(name: str) -> Checkpoint:
     if _exists(path) or name.startswith(("/", ".", "~")) or not remote.is_model_id(name):
         if "\0" in name or not name.strip():
             raise NoCheckpoint("the model's name is empty or has characters that no name may have.")
-        return local.open_folder(path)
-    return remote.fetch(name)
+        return local.open_folder(path, layout)
+    return remote.fetch(name, layout=layout)
 
 
 def _exists(path: Path) -> bool:

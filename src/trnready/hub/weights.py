@@ -45,10 +45,10 @@ class Weights:
     tensors: dict[str, Tensor]
 
 
-def read_weights(folder: Path) -> Weights | None:
-    """Read the headers of a folder's safetensors files, through its index where there is one. Gives None when
-    the folder has no safetensors weights. Raises `DamagedWeights`."""
-    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+def read_weights(folder: Path, stem: str = "model") -> Weights | None:
+    """Read the headers of a folder's safetensors files, `<stem>.safetensors` or through its index. Gives
+    None when the folder has no safetensors weights. Raises `DamagedWeights`."""
+    index, single = folder / f"{stem}.safetensors.index.json", folder / f"{stem}.safetensors"
     if index.is_file():
         return _read_indexed(folder, index)
     if single.is_file():

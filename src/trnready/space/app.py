@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 
-from trnready.results import meanings, units
-from trnready.results.row import Row
-from trnready.space import query, view
+from trnready.space import api, pages, query
 from trnready.space.headers import SecurityHeaders
-from trnready.space.store import Snapshot, Store
+from trnready.space.howto import Bucket
+from trnready.space.index import Index
+from trnready.space.render import Pages
 
 _log = logging.getLogger(__name__)
 
@@ -29,40 +26,12 @@ _SENTENCES = {
 }
 
 
-class Pages:
-    """Renders the templates with what every page needs."""
+def create_app(results_dir: Path, public: Bucket | None = None, index: Index | None = None) -> FastAPI:
+    """Give the Space over a results folder, which need not exist yet and may change while it runs.
 
-    def __init__(self, results_dir: Path) -> None:
-        self._environment = Environment(
-            loader=PackageLoader("trnready.space"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(
-            plain=view.plain,
-            seconds=units.seconds,
-            size=units.size,
-            count=units.count,
-            when=view.when,
-            model_url=query.model_url,
-        )
-        self._environment.globals.update(
-            reasons=meanings.REASONS,
-            warnings_meaning=meanings.WARNINGS,
-            threshold=meanings.THRESHOLD,
-            results_dir=view.plain(str(results_dir)),
-            results_argument=shlex.quote(view.plain(str(results_dir))),
-        )
-
-    def render(self, template: str, status: int, /, **values: Any) -> HTMLResponse:
-        """Give a page; every page is named by its template, and `snapshot` is needed by all."""
-        return HTMLResponse(self._environment.get_template(template).render(values), status)
-
-
-def create_app(results_dir: Path) -> FastAPI:
-    """Give the Space over a results folder, which need not exist yet and may change while it runs."""
+    `public` is the public cache of compiled graphs that models' pages tell of; `index` one that is kept
+    elsewhere or looks at the files more or less often.
+    """
     app = FastAPI(
         title="Which models run on AWS Trainium",
         description="The rows that the Space shows, as JSON.",
@@ -70,93 +39,28 @@ def create_app(results_dir: Path) -> FastAPI:
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    store, pages = Store(results_dir), Pages(results_dir)
+    index = index or Index(results_dir)
+    render = Pages(index)
     app.add_middleware(SecurityHeaders)
+    # Anyone's page may read this Space: it holds nothing but what is public, and knows no cookies.
+    app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "HEAD"])
     app.mount("/static", StaticFiles(packages=[("trnready.space", "static")]), name="static")
-    _add_errors(app, store, pages)
-
-    def page(path: str) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
-        return app.api_route(
-            path, methods=["GET", "HEAD"], include_in_schema=False, response_class=HTMLResponse
-        )
-
-    @page("/")
-    def start(q: str = "", page: int = 1) -> Response:
-        snapshot = store.snapshot()
-        listing = query.find(snapshot.rows, q, page)
-        return pages.render("index.html", 200, snapshot=snapshot, listing=listing, query=q)
-
-    @app.get("/api/models.json", summary="The rows of the start page")
-    def models(
-        q: Annotated[str, Query(description="Part of a model's name.")] = "",
-        page: Annotated[int, Query(description="Which page, from 1.")] = 1,
-    ) -> query.Listing:
-        return query.find(store.snapshot().rows, q, page)
-
-    @page("/models/{path:path}")
-    def model(path: str, run: str | None = None, id: str | None = None) -> Response:
-        snapshot = store.snapshot()
-        wanted = _wanted(snapshot, path, id)
-        if wanted is None:
-            return _unknown_model(pages, snapshot, id or path)
-        rows, script = wanted
-        shown = view.model_page(rows, run)
-        if shown is None:
-            sentence = "This model has no such run; a newer one may have replaced it."
-            return pages.render("error.html", 404, snapshot=snapshot, title="No such run", sentence=sentence)
-        if script:
-            return _script(pages, snapshot, shown)
-        return pages.render("model.html", 200, snapshot=snapshot, page=shown, device=view.device(shown.row))
-
+    app.include_router(pages.router(index, render, public))
+    app.include_router(api.router(index))
+    app.openapi = api.describe(app)  # type: ignore[method-assign]
+    _add_errors(app, render)
     return app
 
 
-def _wanted(snapshot: Snapshot, path: str, model_id: str | None) -> tuple[list[Row], bool] | None:
-    """Give the rows of the model that an address names, and whether it asks for the script of it.
-
-    A model whose own name ends in /run.py is found before the script of one that is called the same without.
-    """
-    if path in ("", "run.py") and model_id is not None:
-        rows = query.results_of(snapshot.rows, model_id)
-        return (rows, path == "run.py") if rows else None
-    for name, script in ((path, False), (path.removesuffix("/run.py"), True)):
-        rows = query.results_of(snapshot.rows, name)
-        if rows:
-            return rows, script
-    return None
-
-
-def _script(pages: Pages, snapshot: Snapshot, shown: view.ModelPage) -> Response:
-    if shown.run_py is None:
-        sentence = "No script was recorded for this run: it ended before there was one."
-        return pages.render("error.html", 404, snapshot=snapshot, title="No script", sentence=sentence)
-    return PlainTextResponse(
-        shown.run_py,
-        media_type="text/x-python",
-        headers={"Content-Disposition": 'attachment; filename="run.py"'},
-    )
-
-
-def _unknown_model(pages: Pages, snapshot: Snapshot, name: str) -> Response:
-    shown = view.plain(name if len(name) <= 100 else name[:100] + "…")
-    return pages.render(
-        "error.html",
-        404,
-        snapshot=snapshot,
-        title="Not tested",
-        sentence=f"There is no result of a model called {shown}.",
-    )
-
-
-def _add_errors(app: FastAPI, store: Store, pages: Pages) -> None:
+def _add_errors(app: FastAPI, render: Pages) -> None:
     def answer(request: Request, status: int, title: str, sentence: str) -> Response:
-        if request.url.path.startswith("/api/"):
+        if request.url.path.startswith(api.PATHS):
             return JSONResponse({"error": sentence}, status)
-        return pages.render("error.html", status, snapshot=store.snapshot(), title=title, sentence=sentence)
+        return render.refuse(status, title, sentence)
 
     @app.exception_handler(query.BadQuery)
     def bad_query(request: Request, error: query.BadQuery) -> Response:
-        return answer(request, 400, "That search cannot be answered", str(error))
+        return answer(request, error.status, "That cannot be answered", str(error))
 
     @app.exception_handler(RequestValidationError)
     def bad_request(request: Request, error: RequestValidationError) -> Response:
@@ -166,7 +70,9 @@ def _add_errors(app: FastAPI, store: Store, pages: Pages) -> None:
     @app.exception_handler(HTTPException)
     def http_error(request: Request, error: HTTPException) -> Response:
         sentence = _SENTENCES.get(error.status_code, "This cannot be answered.")
-        return answer(request, error.status_code, "Nothing here", sentence)
+        said = answer(request, error.status_code, "Nothing here", sentence)
+        said.headers.update(error.headers or {})  # Such as the methods that an address allows.
+        return said
 
     @app.exception_handler(Exception)
     def unforeseen(request: Request, error: Exception) -> Response:

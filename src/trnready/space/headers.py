@@ -9,6 +9,8 @@ POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
+        # htmx fetches the same pages that a click would open.
+        "connect-src 'self'",
         "style-src 'self'",
         "img-src 'self'",
         "form-action 'self'",

@@ -4,17 +4,16 @@ part, the numbers with their units. The template only lays it out."""
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from trnready.plan import known_plans, trainium
 from trnready.results import meanings, units
 from trnready.results.row import Row
-from trnready.space import charts, query
+from trnready.space import addresses, charts, history, howto, plan_view, query
+from trnready.space.plain import plain
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LONGEST_MARK = 24
 """Letters of a word that are marked at most; some texts have no spaces at all."""
 _FIRST_WORD = re.compile(rf"\s*\S{{0,{LONGEST_MARK}}}")
@@ -43,11 +42,20 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class CoreBar:
-    """Peak memory of one core, and its share of the fullest one, from 0 to 100."""
+    """Peak memory of one core, and its share of the scale, from 0 to 100."""
 
     core: int
     size: str
     percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peak memory of every core. The scale is the memory that a core has (`limit`), or where that is not
+    known the fullest core."""
+
+    bars: list[CoreBar]
+    limit: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,8 @@ class Failure:
     hint: str | None
     fingerprint: str | None
     log_tail: str | None
+    same_url: str | None
+    same_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +108,35 @@ class ModelPage:
     numbers: list[Fact]
     work: list[Fact]
     fallback_ops: list[str]
-    memory: list[CoreBar]
+    memory: Memory | None
+    plan: plan_view.PlanView | None
+    history: history.HistoryChart | None
     evidence: Evidence | None
     failure: Failure | None
     stack: list[Fact]
-    install: str | None
+    how_to: howto.HowTo
     run_py: str | None
     run_py_url: str
+    badge_url: str
+    api_url: str
     others: list[Row]
 
 
-def model_page(rows: Sequence[Row], run_id: str | None) -> ModelPage | None:
+def model_page(
+    rows: Sequence[Row],
+    run_id: str | None,
+    *,
+    public: howto.Bucket | None = None,
+    same_failures: Callable[[str], int] = lambda _: 1,
+) -> ModelPage | None:
     """Give the page of a model from its rows, best first: of the run asked for, or else of the first.
 
-    Gives None when there is no such run.
+    `public` is the public cache of compiled graphs, if there is one; `same_failures` says how many rows of
+    the dataset have a fingerprint. Gives None when there is no such run.
     """
     chosen = next((row for row in rows if run_id in (None, row.run_id)), None)
     if chosen is None:
         return None
-    packages = " ".join(_quoted(package) for package in chosen.packages)
     return ModelPage(
         row=chosen,
         sentence=sentence(chosen),
@@ -124,13 +144,17 @@ def model_page(rows: Sequence[Row], run_id: str | None) -> ModelPage | None:
         numbers=_numbers(chosen),
         work=_work(chosen),
         fallback_ops=[plain(name) for name in chosen.fallback_ops or []],
-        memory=_memory(chosen.bytes_per_core or []),
+        memory=_memory(chosen),
+        plan=_plan(chosen),
+        history=history.history(rows, chosen),
         evidence=_evidence(chosen),
-        failure=_failure(chosen),
+        failure=_failure(chosen, same_failures),
         stack=_stack(chosen),
-        install=f"pip install {packages}" if packages else None,
+        how_to=howto.how_to(chosen, public),
         run_py=chosen.run_py,
         run_py_url=script_url(chosen),
+        badge_url=f"/badge/{query.quoted(chosen.model_id)}.svg",
+        api_url=f"/api/v1/models/{query.quoted(chosen.model_id)}",
         others=[row for row in rows if row is not chosen],
     )
 
@@ -173,11 +197,6 @@ def device(row: Row) -> str:
 def when(time: datetime) -> str:
     """Give a day and time, UTC."""
     return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
-def plain(text: str) -> str:
-    """Give text without colour codes and control characters."""
-    return _CONTROL.sub("\ufffd", _ANSI.sub("", text.replace("\r\n", "\n")))
 
 
 def texts(device_text: str, reference_text: str) -> tuple[Text, Text]:
@@ -230,12 +249,38 @@ def _work(row: Row) -> list[Fact]:
     ]
 
 
-def _memory(bytes_per_core: Sequence[int]) -> list[CoreBar]:
-    fullest = max([1, *bytes_per_core])
-    return [
-        CoreBar(core, units.size(value), round(100 * max(value, 0) / fullest, 2))
-        for core, value in enumerate(bytes_per_core)
+def _plan(row: Row) -> plan_view.PlanView | None:
+    """Give the plan that the run recorded, or else the one of the model's known configuration, which is its
+    own only on as many cores, or else the one word that a run on one core needs."""
+    recorded = plan_view.from_text(row.plan)
+    if recorded is not None:
+        return recorded
+    known = known_plans.find(row.model_id)
+    if known is not None and row.checkpoint_kind == "real" and known["cores"] == row.neuron_cores:
+        return plan_view.from_json(known)
+    if row.result == "PASS" and row.neuron_cores == 1:
+        return plan_view.ONE_CORE
+    return None
+
+
+def _memory(row: Row) -> Memory | None:
+    if not row.bytes_per_core:
+        return None
+    limit = _core_bytes(row)
+    fullest = max(1, *row.bytes_per_core)
+    # A core may show more than the plan knew of; the bars then keep to the scale of the fullest.
+    scale = fullest if limit is None or limit < fullest else limit
+    bars = [
+        CoreBar(core, units.size(value), round(100 * max(value, 0) / scale, 2))
+        for core, value in enumerate(row.bytes_per_core)
     ]
+    return Memory(bars, None if limit is None else units.size(limit))
+
+
+def _core_bytes(row: Row) -> int | None:
+    """Give the memory of one core of the instance that a row was run on, None where it is not known."""
+    instance = trainium.INSTANCES.get(row.instance or "")
+    return None if instance is None else instance.bytes_per_core
 
 
 def _evidence(row: Row) -> Evidence | None:
@@ -277,8 +322,16 @@ def _evidence_facts(row: Row) -> list[Fact]:
         parts = units.UNKNOWN
     facts = [_fact("Tokens part", parts), _fact("Rounding noise", _logits(row.noise))]
     if row.first_divergence is not None:
-        facts.insert(1, _fact("The CPU's margin there", _logits(row.margin_at_divergence)))
+        facts.insert(1, _fact("The CPU's margin there", _margin(row)))
     return facts
+
+
+def _margin(row: Row) -> str:
+    """Give the margin in logits and in units of the noise: whether rounding could turn it over."""
+    words = _logits(row.margin_at_divergence)
+    if row.margin_at_divergence is None or not row.noise:
+        return words
+    return f"{words}, {charts.number(row.margin_at_divergence / row.noise)} times the noise"
 
 
 def _logits(value: float | None) -> str:
@@ -297,9 +350,10 @@ def _judge(row: Row) -> list[Fact]:
     ]
 
 
-def _failure(row: Row) -> Failure | None:
+def _failure(row: Row, same_failures: Callable[[str], int]) -> Failure | None:
     if row.result == "PASS":
         return None
+    same = 0 if row.fingerprint is None else same_failures(row.fingerprint)
     return Failure(
         stage=row.stage,
         stage_words=meanings.STAGES[row.stage],
@@ -308,6 +362,8 @@ def _failure(row: Row) -> Failure | None:
         hint=None if row.hint is None else plain(row.hint),
         fingerprint=None if row.fingerprint is None else plain(row.fingerprint),
         log_tail=None if row.log_tail is None else plain(row.log_tail),
+        same_url=addresses.address("/failures", fingerprint=row.fingerprint) if row.fingerprint else None,
+        same_count=same,
     )
 
 
@@ -318,8 +374,3 @@ def _stack(row: Row) -> list[Fact]:
         Fact("neuronx-cc", plain(row.neuronx_cc)),
         *(Fact(plain(name), plain(row.versions[name])) for name in names if name != "neuronx-cc"),
     ]
-
-
-def _quoted(package: str) -> str:
-    """Quote what a shell would not take as it is, such as `>=`."""
-    return shlex.quote(plain(package))

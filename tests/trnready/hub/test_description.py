@@ -23,7 +23,8 @@ except TrnreadyError as error:
     print(type(error).__name__, getattr(error, "reason", "-"), error, sep="|")
 else:
     tensors = "none" if found.tensors is None else len(found.tensors)
-    print(found.model_id, found.revision, found.source, found.config.get("model_type"), tensors, sep="|")
+    kind = found.config.get("model_type")
+    print(found.model_id, found.revision, found.source, kind, tensors, *found.notes, sep="|")
 """
 
 
@@ -53,6 +54,21 @@ def test_a_hub_that_does_not_answer(describe, hub, tmp_path, tiny_qwen3):
         hub.status = 503
         told = describe("acme/tiny", hub.address, tmp_path, **settings)
         assert told == f"acme/tiny|{COMMIT}|cache|qwen3|none"
+
+
+def test_a_hub_that_answers_at_the_third_try(describe, hub, tmp_path, tiny_qwen3):
+    hub.models["acme/tiny"] = tiny_qwen3
+    hub.troubles = [(503, {}), None]
+    told = describe("acme/tiny", hub.address, tmp_path)
+    assert told.startswith(f"acme/tiny|{COMMIT}|hub|qwen3|")
+    assert hub.asked[:3] == ["/api/models/acme/tiny"] * 3
+
+
+def test_a_renamed_model_is_planned_under_its_new_name(describe, hub, tmp_path, tiny_qwen3):
+    hub.models["acme/new"] = hub.models["acme/old"] = tiny_qwen3
+    hub.renamed["acme/old"] = "acme/new"
+    told = describe("acme/old", hub.address, tmp_path).split("|")
+    assert (told[0], told[2], told[-1]) == ("acme/new", "hub", "acme/old is called acme/new now.")
 
 
 def test_models_that_are_not_to_be_had(describe, hub, tmp_path, tiny_qwen3):
@@ -85,5 +101,6 @@ def test_an_index_that_names_a_file_which_is_not_there(describe, hub, tmp_path, 
 
 def test_a_carried_model_needs_no_hub(describe, hub, tmp_path):
     hub.status = 503
-    told = describe("Qwen/Qwen3-0.6B", hub.address, tmp_path)
-    assert told == "Qwen/Qwen3-0.6B|None|carried|qwen3|none"
+    told = describe("Qwen/Qwen3-0.6B", hub.address, tmp_path).split("|")
+    assert told[:5] == ["Qwen/Qwen3-0.6B", "None", "carried", "qwen3", "none"]
+    assert "the file also stores the tied lm_head" in told[5]

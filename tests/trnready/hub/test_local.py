@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from trnready.errors import TrnreadyError
 from trnready.hub import preflight
 from trnready.hub.checkpoint import NoCheckpoint, NotTestable
+from trnready.hub.installed_models import Known, known
 from trnready.hub.local import name_of, open_folder
 from trnready.hub.resolve import resolve
 from trnready.script.task import find
@@ -127,6 +129,53 @@ def test_a_folder_that_cannot_be_tested_is_one_sentence(copy, case):
     assert "\n" not in str(refusal.value)
 
 
+def test_what_another_interpreter_knows_counts(copy):
+    task = find("text-generation")
+    knows = known(sys.executable, task.tables)
+    assert knows.classes["qwen3"] == "Qwen3ForCausalLM"
+    preflight.check(open_folder(copy), task, knows)
+    fewer = Known(knows.model_types - {"qwen3"}, knows.classes)
+    with pytest.raises(NotTestable, match="does not know the model type 'qwen3'"):
+        preflight.check(open_folder(copy), task, fewer)
+
+
+@pytest.mark.parametrize("config", [{}, {"bits": 4}, [], {"quant_method": None}])
+def test_a_quantization_without_a_method_is_refused(copy, config):
+    _change(copy, quantization_config=config)
+    with pytest.raises(NotTestable, match="does not name a quant_method") as refusal:
+        preflight.check(open_folder(copy), find("text-generation"))
+    assert refusal.value.reason == "unsupported_quantization"
+
+
+def test_a_pipeline_is_opened_with_all_its_parts(tiny_qwen3, tmp_path):
+    folder = tmp_path / "acme--draws"
+    index = {"_class_name": "SomePipeline", "unet": ["diffusers", "X"], "text_encoder": ["transformers", "Y"]}
+    folder.mkdir()
+    (folder / "model_index.json").write_text(json.dumps(index))
+    with pytest.raises(NotTestable, match="no part of acme/draws has safetensors weights"):
+        open_folder(folder, "diffusers")
+    for part, name in (("unet", "diffusion_pytorch_model"), ("text_encoder", "model")):
+        (folder / part).mkdir()
+        shutil.copy(tiny_qwen3 / "config.json", folder / part)
+        shutil.copy(tiny_qwen3 / "model.safetensors", folder / part / f"{name}.safetensors")
+    checkpoint = open_folder(folder, "diffusers")
+    assert (checkpoint.model_id, checkpoint.model_type) == ("acme/draws", "SomePipeline")
+    preflight.check(checkpoint, find("text-to-image"))
+    _change(folder / "unet", rms_norm_eps=0.5)
+    assert open_folder(folder, "diffusers").revision != checkpoint.revision
+    weights = folder / "unet/diffusion_pytorch_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(NoCheckpoint, match="is truncated"):
+        open_folder(folder, "diffusers")
+    with pytest.raises(NoCheckpoint, match=r"no config\.json"):
+        open_folder(folder)
+
+
+def test_a_sentence_model_may_have_been_saved_with_any_head(copy):
+    _change(copy, architectures=["Qwen3ForSequenceClassification"])
+    preflight.check(open_folder(copy, "sentence-transformers"), find("sentence-similarity"))
+
+
 def test_capitals_of_old_checkpoints_do_not_matter(copy):
     _change(copy, architectures=["QWEN3ForCausalLM"])
     preflight.check(open_folder(copy), find("text-generation"))
@@ -156,7 +205,6 @@ from trnready.hub import preflight
 from trnready.hub.resolve import resolve
 from trnready.script.task import find
 preflight.check(resolve(sys.argv[1]), find("text-generation"))
-import torch
-assert not hasattr(torch, "neuron")
+assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code, str(tiny_qwen3)], check=True)

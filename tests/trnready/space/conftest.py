@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
+from trnready.hub import catalog
+from trnready.hub.catalog import About, Listed
+from trnready.plan import known_plans
 from trnready.results import dataset, journal
 from trnready.results.row import Judge, Row
+from trnready.run.failure import fingerprint
 from trnready.space.app import create_app
 from trnready.space.commands import address, listen
+from trnready.space.howto import Bucket
+from trnready.space.index import Index
 
 HOSTILE = "<script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">"
 
@@ -190,6 +199,67 @@ def example_rows(make_row) -> list[Row]:
     return [tiny, within, wrong, hardware, skipped, local, hostile]
 
 
+@pytest.fixture(scope="session")
+def study_rows(make_row, example_rows) -> list[Row]:
+    """The example rows, and rows of more versions: what is compared, grouped and drawn over versions."""
+    start = make_row().tested_at
+    run = {"run_py": RUN_PY, "packages": ["transformers==5.24.0"]}
+
+    def tested(model_id: str, compiler: str, day: int, **changes: object) -> Row:
+        word = f"{model_id.partition('/')[2]}-{compiler}-{changes.get('library_version', '')}"
+        when = start + timedelta(days=day)
+        return make_row(
+            model_id=model_id, neuronx_cc=compiler, tested_at=when, run_id=f"run-{word}", **run | changes
+        )
+
+    def failed(model_id: str, compiler: str, day: int, reason: str, error: str, **changes: object) -> Row:
+        mark = fingerprint(reason, error)
+        outcome = {
+            "result": "FAIL",
+            "reason": reason,
+            "stage": "compile",
+            "error": error,
+            "fingerprint": mark,
+        }
+        return tested(model_id, compiler, day, **outcome | changes)
+
+    hardware = {"device_kind": "hardware", "instance": "trn2.3xlarge"}
+    plan = json.dumps(known_plans.find("Qwen/Qwen3-30B-A3B"))
+    split = {
+        "neuron_cores": 4,
+        "parallelism": "tp=4",
+        "model_type": "qwen3_moe",
+        "plan": plan,
+        "bytes_per_core": [int(14.9 * 2**30)] * 3 + [15 * 2**30],
+        "peak_memory_bytes": 15 * 2**30,
+        "compile_s": 412.0,
+        "compile_warm_s": 3.4,
+        "neff_modules": ["MODULE_1", "MODULE_2"],
+    }
+    operator = "aten::_grouped_mm is not implemented on neuron"
+    return [
+        *example_rows[:-1],
+        failed("acme/tiny-1b", "soft-0.0.9", -40, "compile_error", "internal error in pass 3"),
+        failed("acme/small-2b", "soft-0.0.9", -40, "compile_error", "internal error in pass 3"),
+        tested("acme/small-2b", "soft-0.1.0", 1, wall_time_s=61.0),
+        tested("acme/late-3b", "soft-0.0.9", -40),
+        failed("acme/late-3b", "soft-0.1.0", 1, "unsupported_operator", operator, hint="Try -O0."),
+        tested("acme/gone-3b", "soft-0.0.9", -40),
+        failed("acme/moe-16b", "soft-0.0.9", -40, "unsupported_operator", operator),
+        failed("acme/moe-16b", "soft-0.1.0", 1, "unsupported_operator", operator),
+        tested("acme/tiny-1b", "2.26.0", 2, wall_time_s=290.0, **hardware),
+        failed(
+            "acme/tiny-1b", "2.26.0", 2, "timeout", "no answer in 600 s", library_version="5.23.0", **hardware
+        ),
+        tested(
+            "acme/tiny-1b", "2.27.1", 3, wall_time_s=118.0, compile_s=80.2, compile_warm_s=1.1, **hardware
+        ),
+        tested("Qwen/Qwen3-30B-A3B", "2.27.1", 3, wall_time_s=611.0, **hardware | split),
+        tested("Qwen/Qwen3-0.6B", "2.27.1", 3, wall_time_s=88.0, model_type="qwen3", **hardware),
+        example_rows[-1],
+    ]
+
+
 @pytest.fixture
 def results_dir(tmp_path: Path, example_rows: list[Row]) -> Path:
     """A results folder that holds the example rows, all but the last of them folded into Parquet."""
@@ -202,10 +272,91 @@ def shared_results_dir(tmp_path_factory: pytest.TempPathFactory, example_rows: l
     return fill(tmp_path_factory.mktemp("space") / "results", example_rows)
 
 
+@pytest.fixture(scope="session")
+def study_dir(tmp_path_factory: pytest.TempPathFactory, study_rows: list[Row]) -> Path:
+    """A results folder with the rows of more versions, for tests that only look at it."""
+    return fill(tmp_path_factory.mktemp("study") / "results", study_rows)
+
+
+SELECTED = """
+models:
+  - {id: Qwen/Qwen3-0.6B, task: text-generation, model_type: qwen3, parameters: 751632384, why: downloads}
+  - {id: acme/tiny-1b, task: text-generation, why: downloads}
+  - {id: acme/broken-7b, task: text-generation, why: downloads}
+  - {id: acme/look-3b, task: image-text-to-text, model_type: qwen2_vl, why: trending}
+  - {id: zai/huge-700b, task: text-generation, parameters: 700000000000, why: trending, left_out: too_large,
+     because: Its weights take 1.4 TB.}
+"""
+PLACES = 120
+
+
+@pytest.fixture(scope="session")
+def catalogs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small catalog of two tasks, one of them without a trend order, and a Selected list."""
+    folder = tmp_path_factory.mktemp("catalogs")
+    known = [
+        ("Qwen/Qwen3-0.6B", "qwen3", 751632384),
+        ("openai/gpt-oss-120b", "gpt_oss", 116829156672),
+        ("acme/tiny-1b", "llama", 1000000000),
+        ("acme/afm-4b", "afmoe", 4000000000),
+        ("zai/huge-700b", "deepseek_v3", 700000000000),
+        ("acme/strange-2b", "no_such_type", 2000000000),
+        ("acme/nameless", None, None),
+        ("acme/twin-says-nothing", "llama", 8000000000),
+        ("acme/Small-8B-AWQ", "llama", 8000000000),
+    ]
+    known += [(f"acme/filler-{number:03}", "llama", 7000000000) for number in range(len(known), PLACES)]
+    models = [
+        Listed(
+            model_id=name,
+            task="text-generation",
+            model_type=kind,
+            parameters=size,
+            downloads=5_000_000 // place,
+            downloads_position=place,
+            trending_score=float(1000 - 7 * place % 1000),
+            trending_position=PLACES + 1 - place,
+        )
+        for place, (name, kind, size) in enumerate(known, 1)
+    ]
+    looking = [
+        Listed(
+            model_id="acme/look-3b", task="image-text-to-text", model_type="qwen2_vl", downloads=9,
+            downloads_position=1,
+        )
+    ]  # fmt: skip
+    files = {
+        "text-generation": (About("the tests", "2026-10", "2026-10-05"), models),
+        "image-text-to-text": (About("the tests", "2026-10", None), looking),
+    }
+    for name, (about, listed) in files.items():
+        (folder / f"{name}.parquet").write_bytes(catalog.encode(about, listed))
+    (folder / "selected.yaml").write_text(SELECTED, encoding="utf-8")
+    return folder
+
+
+class MakeSpace(Protocol):
+    def __call__(self, results_dir: Path, catalogs: Path | None = None) -> FastAPI: ...
+
+
+@pytest.fixture(scope="session")
+def make_space(tmp_path_factory: pytest.TempPathFactory, catalogs: Path) -> MakeSpace:
+    """Gives the Space over a results folder, with the small catalog unless another is named; a change of a
+    file is answered from at once."""
+    small = catalogs
+
+    def made(results_dir: Path, catalogs: Path | None = None) -> FastAPI:
+        cache = tmp_path_factory.mktemp("index")
+        index = Index(results_dir, catalogs or small, cache, look_every_s=0, patience_s=60)
+        return create_app(results_dir, Bucket("acme/neff-cache", ("2.27.1",)), index)
+
+    return made
+
+
 @contextmanager
-def _serving(results_dir: Path) -> Iterator[str]:
+def _serving(app: FastAPI) -> Iterator[str]:
     with listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(create_app(results_dir), log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
@@ -216,8 +367,8 @@ def _serving(results_dir: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def serve() -> Callable[[Path], AbstractContextManager[str]]:
-    """Serves a results folder from a thread and gives the address."""
+def serve() -> Callable[[FastAPI], AbstractContextManager[str]]:
+    """Serves a Space from a thread and gives the address."""
     return _serving
 
 

@@ -31,6 +31,8 @@ def serving(results_dir: Path) -> Iterator[str]:
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
+        if line.startswith("Indexing the names"):
+            line = process.stdout.readline()
         found = re.fullmatch(
             rf"Serving {re.escape(str(results_dir))} on (http://127\.0\.0\.1:\d+) \(Ctrl\+C stops\)\n", line
         )
@@ -45,7 +47,7 @@ def serving(results_dir: Path) -> Iterator[str]:
 def test_serve_says_where_and_answers(shared_results_dir: Path) -> None:
     with serving(shared_results_dir) as base:
         assert httpx.get(base).status_code == 200
-        assert httpx.get(f"{base}/api/models.json").json()["total"] == 7
+        assert httpx.get(f"{base}/api/v1/about").json()["rows"] == 7
         assert httpx.get(f"{base}/?q=" + "a" * 10_000).status_code == 400
         assert httpx.get(f"{base}/").headers.get("server") is None
 

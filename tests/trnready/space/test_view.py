@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trnready.plan import known_plans
 from trnready.results import meanings
 from trnready.results.row import REASONS
 from trnready.space import charts, view
+from trnready.space.plain import plain
 from trnready.space.view import Text
 
 
@@ -76,7 +79,7 @@ def test_cut_texts_are_whole_and_share_their_start(ours: str, theirs: str) -> No
 
 
 def test_colours_and_control_characters_do_not_reach_the_page() -> None:
-    assert view.plain("\x1b[1;31mred\x1b[0m\r\nbell\x07\tend") == "red\nbell\ufffd\tend"
+    assert plain("\x1b[1;31mred\x1b[0m\r\nbell\x07\tend") == "red\nbell\ufffd\tend"
 
 
 def facts(items: list[view.Fact]) -> dict[str, tuple[str, bool]]:
@@ -96,12 +99,6 @@ def test_counter_that_was_not_measured_is_not_zero(make_row) -> None:
         "Operators on the CPU": ("0", True),
         "Graphs from the NEFF cache": ("not reported", False),
     }
-
-
-def test_packages_are_quoted_for_the_shell(make_row) -> None:
-    page = view.model_page([make_row(packages=["a>=1", "b==2", "c; rm -rf /"])], None)
-    assert page is not None
-    assert page.install == "pip install 'a>=1' b==2 'c; rm -rf /'"
 
 
 def test_page_of_a_run_is_of_that_run(example_rows) -> None:
@@ -130,3 +127,41 @@ def test_chart_stays_within_its_frame(values: list[float]) -> None:
         assert charts.TOP <= bar.y <= bar.y + bar.height <= charts.HEIGHT - charts.BOTTOM + 1.01
     assert charts.TOP <= chart.threshold_y < charts.HEIGHT - charts.BOTTOM
     assert 2 <= len(chart.y_ticks) <= 8
+
+
+def test_memory_is_drawn_against_what_a_core_has(make_row) -> None:
+    def memory(**changes: object) -> view.Memory | None:
+        page = view.model_page([make_row(**changes)], None)
+        assert page is not None
+        return page.memory
+
+    known = memory(bytes_per_core=[6 * 2**30, 12 * 2**30], instance="trn2.3xlarge")
+    assert known == view.Memory(
+        [view.CoreBar(0, "6.0 GiB", 25.0), view.CoreBar(1, "12.0 GiB", 50.0)], limit="24.0 GiB"
+    )
+    unknown = memory(bytes_per_core=[6 * 2**30, 12 * 2**30], instance=None)
+    assert unknown is not None
+    assert (unknown.limit, [bar.percent for bar in unknown.bars]) == (None, [50.0, 100.0])
+    assert memory(bytes_per_core=None) is None
+
+
+def test_margin_is_told_in_units_of_the_noise(make_row) -> None:
+    row = make_row(text="a", first_divergence=4, margin_at_divergence=0.05, noise=0.02)
+    page = view.model_page([row], None)
+    assert page is not None
+    assert page.evidence is not None
+    assert facts(page.evidence.facts)["The CPU's margin there"] == ("0.05 logits, 2.5 times the noise", True)
+
+
+def test_plan_is_the_runs_own_or_that_of_the_same_cores(make_row) -> None:
+    def sentence(**changes: object) -> str | None:
+        page = view.model_page([make_row(**changes)], None)
+        assert page is not None
+        return None if page.plan is None else page.plan.sentence
+
+    known = json.dumps(known_plans.find("Qwen/Qwen3-30B-A3B"))
+    assert sentence(plan=known, neuron_cores=8).startswith("4 cores of trn2.3xlarge, tensor parallel")
+    assert sentence(model_id="Qwen/Qwen3-30B-A3B", neuron_cores=4).startswith("4 cores of trn2.3xlarge")
+    assert sentence(model_id="Qwen/Qwen3-30B-A3B", neuron_cores=8) is None
+    assert sentence() == "1 core is the fewest there is, and it held the whole model."
+    assert sentence(result="FAIL", reason="crash") is None
