@@ -20,7 +20,7 @@ import torch.multiprocessing as mp
 
 RANKS = 2
 SIZES = [1 << exponent for exponent in range(10, 27, 2)]
-ROUNDS = 21
+ROUNDS = 101
 
 
 def calls(name: str, device: str, group: dist.ProcessGroup, size: int) -> Callable[[], object]:
