@@ -75,9 +75,21 @@ def show(
 ) -> None:
     """Show the newest result of every model, or all that is recorded of one.
 
+    Exit status 1 when a file could not be read; what the others hold is shown all the same.
+
     Example: trnready results show HuggingFaceTB/SmolLM2-135M-Instruct --results results
     """
-    rows = _read(results)
+    _check_there(results)
+    found = dataset.read_readable(results)
+    for error in found.problems:
+        typer.echo(f"warning: {error}", err=True)
+    if found.rows or as_json or not found.problems:
+        _show(found.rows, model, results, as_json)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _show(rows: list[Row], model: str | None, results: Path, as_json: bool) -> None:
     if model is not None:
         rows = [row for row in rows if row.model_id == model]
         if not rows:
@@ -158,9 +170,13 @@ def verify(results: ResultsDir = Path("results")) -> None:
 
 
 def _read(results: Path) -> list[Row]:
+    _check_there(results)
+    return dataset.read(results)
+
+
+def _check_there(results: Path) -> None:
     if not results.is_dir():
         raise UnreadableData(f"there is no results folder at {results}; `trnready check MODEL` makes one.")
-    return dataset.read(results)
 
 
 def overview(rows: list[Row]) -> Table:

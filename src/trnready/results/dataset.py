@@ -7,7 +7,7 @@ import hashlib
 import io
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
 from trnready.errors import TrnreadyError
-from trnready.results import card, journal
+from trnready.results import card, journal, units
 from trnready.results.files import (
     ResultsNotWritable,
     not_writable,
@@ -30,6 +30,7 @@ from trnready.results.row import NewerSchema, Row, age, key
 from trnready.results.schema import SCHEMA, UnreadableData, check_schema, from_table, to_table
 
 __all__ = [
+    "Contents",
     "NewerSchema",
     "ResultsNotWritable",
     "Summary",
@@ -39,9 +40,11 @@ __all__ = [
     "latest",
     "newest",
     "pair_file",
+    "no_folders",
     "parquet_files",
     "read",
     "read_file",
+    "read_readable",
 ]
 
 DATA = "data"
@@ -62,6 +65,14 @@ class Summary:
     replaced: int
     files: tuple[Path, ...]
     unreadable: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The newest run of everything that could be read, and an error for each file that could not."""
+
+    rows: list[Row]
+    problems: tuple[TrnreadyError, ...]
 
 
 def compact(results_dir: Path) -> Summary:
@@ -85,7 +96,9 @@ def compact(results_dir: Path) -> Summary:
 
 
 def _compact_locked(results_dir: Path) -> Summary:
-    problems: list[TrnreadyError] = []
+    problems: list[TrnreadyError] = [*no_folders(results_dir)]
+    if problems:
+        raise _as_one(problems)
     pairs: defaultdict[str, list[tuple[Path, Row]]] = defaultdict(list)
     _remove_leftovers(results_dir)
     for path in journal.entries(results_dir):
@@ -110,7 +123,7 @@ def _compact_locked(results_dir: Path) -> Summary:
     if written:
         sync_folder(results_dir / journal.FOLDER)
     if problems:
-        raise problems[0]
+        raise _as_one(problems)
     counts, unreadable = _count(results_dir)
     card.write(results_dir, counts)
     return Summary(folded, replaced, tuple(written), tuple(unreadable))
@@ -155,16 +168,47 @@ def read(results_dir: Path) -> list[Row]:
 
     Raises `NewerSchema` or `UnreadableData` naming the first file that cannot be read.
     """
-    # The journal first: an entry that vanishes meanwhile is then in the Parquet files, which are read after.
+    found = read_readable(results_dir)
+    if found.problems:
+        raise _as_one(found.problems)
+    return found.rows
+
+
+def read_readable(results_dir: Path) -> Contents:
+    """Give what can be read, for those who would rather have a part than nothing."""
     rows: list[Row] = []
+    problems: list[TrnreadyError] = [*no_folders(results_dir)]
+    # The journal first: an entry that vanishes meanwhile is then in the Parquet files, which are read after.
     for path in journal.entries(results_dir):
         try:
             rows.append(journal.load(path))
         except FileNotFoundError:
             continue
+        except TrnreadyError as error:
+            problems.append(error)
     for path in data_files(results_dir):
-        rows.extend(read_file(path))
-    return newest(rows)
+        try:
+            rows.extend(read_file(path))
+        except TrnreadyError as error:
+            problems.append(error)
+    return Contents(newest(rows), tuple(problems))
+
+
+def no_folders(results_dir: Path) -> Iterator[UnreadableData]:
+    """Give an error for each thing that stands where a folder of the dataset belongs."""
+    for name in (DATA, HISTORY, journal.FOLDER):
+        path = results_dir / name
+        if path.exists() and not path.is_dir():
+            yield UnreadableData(f"{path} is no folder; move it away. Nothing can be kept there until then.")
+
+
+def _as_one(problems: Sequence[TrnreadyError]) -> TrnreadyError:
+    first, others = problems[0], len(problems) - 1
+    if not others:
+        return first
+    return type(first)(
+        f"{first} {units.count(others, 'more file')} cannot be read; `trnready results verify` names each."
+    )
 
 
 def latest(results_dir: Path, row: Row) -> Row | None:

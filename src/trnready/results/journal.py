@@ -51,4 +51,6 @@ def load(path: Path) -> Row:
         raise NewerSchema(f"{path}: {error}") from error
     except (OSError, ValueError, RecursionError, InvalidRow) as error:
         reason = str(error) if isinstance(error, TrnreadyError) else "it is damaged."
-        raise UnreadableData(f"{path} cannot be read as a result: {reason}") from error
+        raise UnreadableData(
+            f"{path} cannot be read as a result: {reason} Move it away or restore it; it was left as it is."
+        ) from error

@@ -31,7 +31,7 @@ def verify(results_dir: Path) -> Findings:
     """Look at every file of a results folder. Raises `UnreadableData` when there is no such folder."""
     if not results_dir.is_dir():
         raise UnreadableData(f"there is no results folder at {results_dir}.")
-    problems: list[str] = []
+    problems = [str(error) for error in dataset.no_folders(results_dir)]
     found: dict[str, list[tuple[Path, Row]]] = {dataset.DATA: [], dataset.HISTORY: [], journal.FOLDER: []}
     files = 0
     for folder in (dataset.DATA, dataset.HISTORY):

@@ -54,6 +54,24 @@ def test_overview_fits_a_narrow_terminal(app: typer.Typer, tmp_path: Path, make_
         assert word in words
 
 
+def test_show_shows_the_rest_when_files_cannot_be_read(app: typer.Typer, tmp_path: Path, make_row) -> None:
+    journal.write(tmp_path, make_row())
+    for name in ("x", "y"):
+        (tmp_path / "journal" / f"{name}.json").write_text("{")
+    command = ["results", "show", "--results", str(tmp_path)]
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
+    assert done.exit_code == 1
+    assert "acme/tiny-1b" in done.stdout
+    for name in ("x", "y"):
+        damaged = f"{tmp_path}/journal/{name}.json"
+        assert f"warning: {damaged} cannot be read as a result: it is damaged. Move it away" in done.stderr
+    done = CliRunner().invoke(app, [*command, "--json"])
+    assert (done.exit_code, len(json.loads(done.stdout))) == (1, 1)
+    for path in journal.entries(tmp_path):
+        path.write_text("{")
+    assert CliRunner().invoke(app, command).stdout == ""
+
+
 def test_show_one_model_states_what_is_known(app: typer.Typer, tmp_path: Path, make_row) -> None:
     journal.write(tmp_path, make_row(log_tail="\x1b[31mred\nline", run_py="print()"))
     out = run(app, "results", "show", "acme/tiny-1b", "--results", str(tmp_path))

@@ -257,6 +257,10 @@ def test_file_that_cannot_be_read_is_left_alone(
         dataset.compact(tmp_path)
     with pytest.raises(error, match=sentence):
         dataset.read(tmp_path)
+    (tmp_path / "journal" / "x.json").write_text("{")
+    with pytest.raises(UnreadableData, match="1 more file cannot be read; `trnready results verify` names each"):
+        dataset.compact(tmp_path)
+    (tmp_path / "journal" / "x.json").unlink()
     assert (tmp_path / "data" / PAIR).read_bytes() == spoilt
     assert [journal.load(path).run_id for path in journal.entries(tmp_path)] == ["mine"]
     assert dataset.read_file(tmp_path / "data" / PAIR.replace("5.24", "5.23")) == [others]

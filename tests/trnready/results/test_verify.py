@@ -59,6 +59,15 @@ def test_a_damaged_journal_entry(results):
     assert "x.json cannot be read as a result: it is damaged." in problem(results)
 
 
+@pytest.mark.parametrize("name", ["data", "history", "journal"])
+def test_a_file_where_a_folder_belongs(tmp_path, name):
+    (tmp_path / name).write_text("")
+    assert problem(tmp_path).startswith(f"{tmp_path / name} is no folder; move it away.")
+    for look in (dataset.read, dataset.compact):
+        with pytest.raises(UnreadableData, match=f"{name} is no folder; move it away"):
+            look(tmp_path)
+
+
 def test_a_model_that_is_there_twice(results):
     rows = dataset.read_file(results / "data" / PAIR)
     pq.write_table(to_table([*rows, rows[0]]), results / "data" / PAIR)
