@@ -258,7 +258,8 @@ def test_file_that_cannot_be_read_is_left_alone(
     with pytest.raises(error, match=sentence):
         dataset.read(tmp_path)
     (tmp_path / "journal" / "x.json").write_text("{")
-    with pytest.raises(UnreadableData, match="1 more file cannot be read; `trnready results verify` names each"):
+    more = "1 more file cannot be read; `trnready results verify` names each"
+    with pytest.raises(UnreadableData, match=more):
         dataset.compact(tmp_path)
     (tmp_path / "journal" / "x.json").unlink()
     assert (tmp_path / "data" / PAIR).read_bytes() == spoilt
