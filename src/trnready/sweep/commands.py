@@ -22,6 +22,7 @@ from trnready.errors import TrnreadyError
 from trnready.plan import twin_row
 from trnready.plan.architectures import TASKS, Architecture, architectures
 from trnready.plan.twin_row import TwinRow
+from trnready.progress import stopped_by_signals
 from trnready.results.units import seconds as in_words
 from trnready.sweep.pool import Progress, Settings, run_all
 
@@ -76,7 +77,7 @@ def register(app: typer.Typer) -> None:
         console = Console(stderr=True)
         progress = Progress()
         try:
-            with _display(console, progress, len(todo), workers) as seen:
+            with stopped_by_signals(), _display(console, progress, len(todo), workers) as seen:
                 for row in run_all(todo, settings, progress, seen.tick):
                     twin_row.append_row(out, row)
                     rows[row.key] = row

@@ -4,6 +4,9 @@ was."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,22 @@ def test_leaving_early_ends_the_workers(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         list(run_all([LLAMA], _settings(tmp_path), Progress(), stop))
     assert [each.poll() for each in started] == [-9]
+
+
+def test_a_sweep_that_is_told_to_end_takes_its_workers_along(tmp_path):
+    command = [sys.executable, "-m", "trnready", "sweep", "--only", "llama", "--out", str(tmp_path / "rows")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as sweep:
+        threads = Path(f"/proc/{sweep.pid}/task")
+        workers: set[str] = set()
+        while not workers and sweep.poll() is None:
+            time.sleep(0.05)
+            workers = {pid for each in threads.glob("*/children") for pid in each.read_text().split()}
+        sweep.terminate()
+        _, told = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130
+    assert "trnready: stopped; what was done is in " in told
+    assert workers
+    assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
 
 
 def test_rows_come_back_as_they_were_and_the_newest_counts(tmp_path):
