@@ -86,6 +86,7 @@ PECULIAR: Mapping[str, Mapping[str, Any]] = {
     "hrm_text": {"num_layers_per_stack": 1},
     "hunyuan_vl": {"text_config.rope_parameters.mrope_section": [2, 2, 2, 2]},
     "hy_v4_vl": _MROPE_HALF,
+    "idefics": {"alpha_initializer": "ones"},
     "instructblip": {"image_token_index": 5},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "kimi_k25": {"vision_config.pos_emb_width": 64},

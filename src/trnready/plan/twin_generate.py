@@ -98,9 +98,7 @@ def generate(model: Any, prompt: Sequence[int], extra: dict[str, Any], steps: St
     static cache."""
     ids = torch.tensor([list(prompt)], device=model.device if takes_ids_on_its_device(model) else "cpu")
     output = model.generate(
-        input_ids=ids,
-        attention_mask=torch.ones_like(ids),
-        **extra,
+        **({"input_ids": ids, "attention_mask": torch.ones_like(ids)} | extra),
         do_sample=False,
         max_new_tokens=NEW_TOKENS,
         min_new_tokens=NEW_TOKENS,

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-SEED = 11
+from trnready.plan.twin_beside import MOST_PLACES, SEED, image_beside, prompt_beside
+
 GRID = 4
 """Patches along each side of the image; merging towers need an even number."""
-MOST_IMAGE_TOKENS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,6 @@ class NoImage(Exception):
 def with_image(model: nn.Module, prompt: Sequence[int]) -> Inputs:
     """Give the inputs with one image. Raises `NoImage`, and whatever the model raises on its pixels."""
     config: Any = model.config
-    if config.model_type == "mllama":
-        return Inputs(tuple(prompt), _tile(config.vision_config, next(model.parameters()).dtype))
     image_token = getattr(config, "image_token_id", None)
     if image_token is None:
         image_token = getattr(config, "image_token_index", None)
@@ -42,10 +40,10 @@ def with_image(model: nn.Module, prompt: Sequence[int]) -> Inputs:
     inside = getattr(model, "model", None)
     features_of = getattr(model, "get_image_features", None) or getattr(inside, "get_image_features", None)
     if not isinstance(image_token, int) or vision is None or features_of is None:
-        raise NoImage
+        return _beside(model, prompt)
     tensors, found = _seen(features_of, vision, prompt, next(model.parameters()).dtype)
     count = _rows(found)
-    if not 0 < count <= MOST_IMAGE_TOKENS:
+    if not 0 < count <= MOST_PLACES:
         raise NoImage
     tokens = (*prompt[:2], *[image_token] * count, *prompt[2:])
     is_image = (torch.tensor([tokens]) == image_token).long()
@@ -54,20 +52,12 @@ def with_image(model: nn.Module, prompt: Sequence[int]) -> Inputs:
     return Inputs(tokens, tensors | marks)
 
 
-def _tile(vision: Any, dtype: torch.dtype) -> dict[str, Any]:
-    """Give an image of one tile that the language model attends to beside the text: none of the prompt's
-    tokens stands for it."""
-    generator = torch.Generator().manual_seed(SEED)
-    tiles, size = vision.max_num_tiles, vision.image_size
-    pixels = torch.zeros((1, 1, tiles, vision.num_channels, size, size))
-    pixels[:, :, 0] = torch.randn(pixels[:, :, 0].shape, generator=generator)
-    mask = torch.zeros((1, 1, tiles), dtype=torch.long)
-    mask[..., 0] = 1
-    return {
-        "pixel_values": pixels.to(dtype),
-        "aspect_ratio_ids": torch.ones((1, 1), dtype=torch.long),
-        "aspect_ratio_mask": mask,
-    }
+def _beside(model: nn.Module, prompt: Sequence[int]) -> Inputs:
+    longer = prompt_beside(model, prompt)
+    tensors = image_beside(model, longer)
+    if tensors is None:
+        raise NoImage
+    return Inputs(longer, tensors)
 
 
 def _seen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from trnready.plan import twin
 from trnready.plan.blueprint import InvalidConfiguration
 from trnready.plan.sensitivity import Sensitivity, measure
 from trnready.plan.shrink import EXPERTS, HEAD_DIM, shrink
-from trnready.plan.twin_generate import stage, takes_ids_on_its_device
+from trnready.plan.twin_generate import Steps, generate, prepared, stage, takes_ids_on_its_device
 from trnready.plan.twin_inputs import NoImage, with_image
 from trnready.plan.twin_run import run
 
@@ -147,18 +148,42 @@ def test_an_image_has_the_form_that_the_model_takes(model_type: str, shapes: dic
     assert len(inputs.prompt) > len(made.prompt)
 
 
-def test_an_image_beside_the_text_is_looked_at():
-    made = twin.of_model_type("mllama", IMAGE)
-    model = made.build("float32")
+@pytest.mark.parametrize(
+    ("model_type", "shapes"),
+    [
+        ("mllama", {"pixel_values": (1, 1, 4, 3, 56, 56), "aspect_ratio_mask": (1, 1, 4)}),
+        ("idefics", {"pixel_values": (1, 1, 3, 56, 56), "image_attention_mask": (1, 12, 1)}),
+        ("udop", {"pixel_values": (1, 3, 64, 64), "bbox": (1, 12, 4)}),
+        ("pix2struct", {"flattened_patches": (1, 16, 770), "attention_mask": (1, 16)}),
+        ("vision-encoder-decoder", {"pixel_values": (1, 3, 64, 64)}),
+    ],
+)
+def test_an_image_beside_the_text_is_looked_at(model_type: str, shapes: dict[str, tuple[int, ...]]):
+    made = twin.of_model_type(model_type, IMAGE)
+    model = prepared(made.build("float32"))
     inputs = with_image(model, made.prompt)
     assert inputs.prompt == made.prompt
-    ids = torch.tensor([inputs.prompt])
-    with torch.no_grad():
-        shown = model(input_ids=ids, **inputs.tensors).logits
-        other = model(
-            input_ids=ids, **inputs.tensors | {"pixel_values": -inputs.tensors["pixel_values"]}
-        ).logits
-    assert (shown - other).abs().max() > 0.1
+    assert {name: tuple(inputs.tensors[name].shape) for name in shapes} == shapes
+    image = next(iter(set(inputs.tensors) & {"pixel_values", "flattened_patches"}))
+    other = inputs.tensors[image].clone()
+    other[..., 2:] *= -1  # the first two values of a patch are its place
+    shown, unlike = (
+        generate(model, inputs.prompt, inputs.tensors | {image: each}, Steps())[0]
+        for each in (inputs.tensors[image], other)
+    )
+    assert np.abs(shown[0] - unlike[0]).max() > 0.01
+
+
+def test_a_mask_tells_the_places_of_an_image():
+    made = twin.of_model_type("kosmos-2", IMAGE)
+    inputs = with_image(made.build("bfloat16"), made.prompt)
+    mask = inputs.tensors["image_embeds_position_mask"]
+    assert (len(inputs.prompt), mask.sum(), mask.shape) == (12 + 64, 64, (1, 76))
+    assert (*inputs.prompt[:2], *inputs.prompt[66:]) == made.prompt
+    # Thousands of places would take most of a sweep's time.
+    made = twin.of_model_type("kosmos-2.5", IMAGE)
+    with pytest.raises(NoImage):
+        with_image(made.build("bfloat16"), made.prompt)
 
 
 def test_token_ids_stay_on_the_host_unless_the_model_looks_at_them_there():
