@@ -124,10 +124,13 @@ def _logits(
 
 
 def _longer(name: str, value: Any, ids: torch.Tensor, prompt: Sequence[int]) -> Any:
-    """Marks of the prompt's tokens are 0 for those that follow."""
-    if not name.endswith("token_type_ids"):
-        return value
-    return torch.nn.functional.pad(value, (0, ids.shape[1] - len(prompt)))
+    """Marks of the prompt's tokens are 0 for those that follow, which see the images that the last one saw."""
+    more = ids.shape[1] - len(prompt)
+    if name == "image_attention_mask":
+        return torch.cat([value, value[:, -1:].expand(-1, more, -1)], dim=1)
+    if name.endswith(("token_type_ids", "position_mask")):
+        return torch.nn.functional.pad(value, (0, more))
+    return value
 
 
 def _parts(model: nn.Module, ran: set[int]) -> Iterator[tuple[str, list[torch.Tensor]]]:

@@ -105,6 +105,19 @@ def test_no_part_can_be_lost_unnoticed(model_type: str):
     assert measure(same, wide, made.prompt, tokens, {}).scores == found.scores
 
 
+def test_the_loss_of_what_looks_at_an_image_beside_the_text_is_noticed():
+    made = twin.of_model_type("idefics", IMAGE)
+    same, wide = prepared(made.build("bfloat16")), made.build("float32")
+    inputs = with_image(same, made.prompt)
+    tokens = generate(same, inputs.prompt, inputs.tensors, Steps())[1]
+    found = measure(same, wide, inputs.prompt, tokens, inputs.tensors)
+    assert found.blind == ()
+    assert {
+        "model.vision_model.encoder.layers.0.self_attn",
+        "model.gated_cross_attn_layers.0",
+    } <= set(found.scores)
+
+
 def test_blind_parts_are_named():
     found = Sensitivity({"attention": 40.0, "mlp": 2.9, "router": float("nan")})
     assert found.blind == ("mlp", "router")
