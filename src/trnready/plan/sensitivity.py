@@ -109,7 +109,7 @@ def _logits(
     config: Any = model.config
     if config.is_encoder_decoder:
         start = model.generation_config.decoder_start_token_id  # type: ignore[union-attr]
-        start = start if start is not None else (config.bos_token_id or 0)
+        start = start if start is not None else (getattr(config, "bos_token_id", None) or 0)
         decoder = torch.tensor([[start, *tokens[:-1]]])
         inputs = {"input_ids": torch.tensor([list(prompt)]), "decoder_input_ids": decoder} | extra
     else:
@@ -124,7 +124,7 @@ def _logits(
 
 
 def _longer(name: str, value: Any, ids: torch.Tensor, prompt: Sequence[int]) -> Any:
-    """Marks of the prompt's tokens are 0 for those that follow, which see the images that the last one saw."""
+    """Marks of the prompt's tokens are 0 for those that follow; they see the images that the last one saw."""
     more = ids.shape[1] - len(prompt)
     if name == "image_attention_mask":
         return torch.cat([value, value[:, -1:].expand(-1, more, -1)], dim=1)
