@@ -9,7 +9,7 @@ DEMO   := .demo
 PAIR   := .venv-transformers-5.23.0
 STAMP  := $(VENV)/.setup-stamp
 MODEL  := $(VENV)/.model-stamp
-SOURCES := pyproject.toml setup.py $(wildcard src/softneuron/csrc/*)
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/softneuron/csrc/*)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check sweep-tables op-coverage second-pair stress-kill check-overhead faults false-alarms scores calibration accelerate-suite stress clean
@@ -28,7 +28,7 @@ $(STAMP): $(SOURCES)
 	@$(BIN)/python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 	  o = p['optional-dependencies']; print(*p['dependencies'], *o['demo'], *o['tasks'], *o['dev'], sep='\n')" \
 	  > $(VENV)/requirements.txt
-	@$(PIP) install --requirement $(VENV)/requirements.txt
+	@$(PIP) install --requirement $(VENV)/requirements.txt --constraint constraints.txt
 	@echo "==> setup 3/3: the device, in C++ (about 1 minute of compiling)"
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@

@@ -68,7 +68,7 @@ def register() -> None:
     from softneuron.compiler.default import choose_backend_by_device
     from softneuron.diagnostics import faults
     from softneuron.integrations import imports
-    from softneuron.runtime import exchange, instances
+    from softneuron.runtime import ending, exchange, instances
     from softneuron.runtime import module as neuron_module
 
     torch.utils.rename_privateuse1_backend("neuron")
@@ -80,6 +80,7 @@ def register() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     exchange.refuse_dlpack()
+    ending.let_autograd_settle()
     _install_torch_neuronx()
     imports.when_imported(_TOLD_OF_NEURON)
     choose_backend_by_device()

@@ -59,6 +59,10 @@ class NoRoom(TrnreadyError):
     """The disk was full, which says nothing about the model."""
 
 
+class CheckpointChanged(TrnreadyError):
+    """The checkpoint's files changed during the test, so its runs are not runs of one model."""
+
+
 class TooShort(TrnreadyError):
     """The time limit was shorter than what the model's last PASS took, so its end says nothing."""
 
@@ -140,6 +144,8 @@ class _Test:
     run_id: str
     references: References
     assignment: Assignment
+    content: str
+    """Names the files that are tested, as they were at first."""
     tested_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     installed: stack.Stack | None = None
 
@@ -174,8 +180,8 @@ def check(request: Request, watch: Watch) -> Done:
     """Test a model and record the result.
 
     Raises `TrnreadyError` (`NoCheckpoint`, `HubUnreachable`, `UnknownTask`, `ResultsNotWritable`,
-    `NoDevice`, `NoRoom`, `TooShort`, `NotInstalled`, `NotForThisTask`) when nothing was tested. Any other
-    exception, Ctrl-C among them, leaves nothing behind."""
+    `NoDevice`, `NoRoom`, `TooShort`, `CheckpointChanged`, `NotInstalled`, `NotForThisTask`) when nothing was
+    tested. Any other exception, Ctrl-C among them, leaves nothing behind."""
     task = find(request.task)
     if request.long is not None and task.output != "logits":
         raise NotForThisTask(
@@ -197,6 +203,7 @@ def check(request: Request, watch: Watch) -> Done:
     except NotTestable as refusal:
         found = stack.installed(request.interpreter, _libraries(task))
         return _record(request, check_row.skipped(task, refusal, found, datetime.now(UTC), _new_id()), None)
+    content = check_row.content_of(checkpoint)
     dtype = request.dtype or _default_dtype(checkpoint)
     try:
         assignment = _assigned(request, task, checkpoint, dtype, watch)
@@ -205,7 +212,7 @@ def check(request: Request, watch: Watch) -> Done:
         row = check_row.skipped(task, refusal, found, datetime.now(UTC), _new_id(), "plan")
         return _record(request, row, None)
     while True:
-        done = _on_cores(request, task, checkpoint, references, assignment, watch)
+        done = _on_cores(request, task, checkpoint, content, references, assignment, watch)
         larger = None
         if done.row.reason == "out_of_memory" and request.cores is None and task.splits:
             watch.stage("plan")
@@ -229,6 +236,7 @@ def _on_cores(
     request: Request,
     task: Task,
     checkpoint: Checkpoint,
+    content: str,
     references: References,
     assignment: Assignment,
     watch: Watch,
@@ -236,7 +244,7 @@ def _on_cores(
     """Test on the cores that were assigned, and record what came of it."""
     run_id = _new_id()
     folder = (request.results / "runs" / run_id).absolute()
-    test = _Test(request, task, checkpoint, watch, folder, run_id, references, assignment)
+    test = _Test(request, task, checkpoint, watch, folder, run_id, references, assignment, content)
     try:
         folder.mkdir(parents=True)
         row = _test(test)
@@ -299,7 +307,7 @@ def _run_until_telling(test: _Test) -> Attempt:
     prompts = list(_prompts(test))
     for prompt in prompts[:-1]:
         run = _run_on_device(test, prompt)
-        if not _should_ask_again(run.ran.report):
+        if not _should_ask_again(run.ran.report) or _is_red(test, run):
             return run
     return _run_on_device(test, prompts[-1])
 
@@ -320,6 +328,12 @@ def _should_ask_again(report: Report | ArrayReport | None) -> bool:
     return rule.is_degenerate(report) and bool(np.isfinite(report.logits).all())
 
 
+def _is_red(test: _Test, run: Attempt) -> bool:
+    """Say whether the run is a failure of the device, whatever another prompt would show."""
+    outcome = _judge(test, run, "device")
+    return isinstance(outcome, Judged) and outcome.verdict.result == "FAIL"
+
+
 def _run_on_device(test: _Test, prompt: Prompt) -> Attempt:
     script = Script(
         model=test.checkpoint.source,
@@ -333,6 +347,7 @@ def _run_on_device(test: _Test, prompt: Prompt) -> Attempt:
     (test.folder / "run.py").write_text(source, encoding="utf-8")
     shutil.rmtree(test.folder / "device", ignore_errors=True)
     ran = test.runner.on_device("device", ["--device", test.request.device])
+    _refuse_changed(test)
     return Attempt(script, source, ran)
 
 
@@ -450,7 +465,7 @@ def _reference(
     if steps != NEW_TOKENS:
         options += ["--new-tokens", str(steps)]
     question = Question(
-        content=check_row.content_of(test.checkpoint),
+        content=test.content,
         script=run.source,
         options=tuple(options),
         fed=device.tokens if isinstance(device, Report) else None,
@@ -467,6 +482,7 @@ def _reference(
                 return read_report(kept, test.task.output), None
         report = f"cpu-{dtype}" if name == "device" else f"{name}-cpu-{dtype}"
         ran = test.runner.on_cpu(report, options)
+        _refuse_changed(test)
         if ran.report is not None:
             place.keep(test.folder / report)
             return ran.report, None
@@ -491,6 +507,14 @@ def _failure(test: _Test, run: Attempt) -> Failure:
         _ask_the_device(test)
         failure = _or_the_checkpoints_own(test, failure, [])
     return failure
+
+
+def _refuse_changed(test: _Test) -> None:
+    if check_row.content_of(test.checkpoint) != test.content:
+        raise CheckpointChanged(
+            f"the files of {test.checkpoint.source} changed while it was being tested: nothing was recorded. "
+            "Test it again when they are at rest."
+        )
 
 
 def _refuse_full_disk(test: _Test, ran: Ran) -> None:
@@ -566,6 +590,7 @@ def _repeated(test: _Test, first: Attempt, one: Judged | Failure, row: Row) -> R
     """Run once more in a fresh process, and give the row with what both say."""
     test.watch.stage("once more, in a fresh process")
     ran = test.runner.on_device("again", ["--device", test.request.device])
+    _refuse_changed(test)
     second = replace(first, ran=ran)
     equal = _equal(first.ran.report, ran.report)
     other = one if equal else _judge(test, second, "again")
@@ -573,6 +598,8 @@ def _repeated(test: _Test, first: Attempt, one: Judged | Failure, row: Row) -> R
         red = row if row.result == "FAIL" else _row(test, second, other)
         ended = _row(test, second, other) if red is row else row
         return check_row.as_flaky(red, ended)
+    if row.result == "PASS" and isinstance(other, Judged):
+        row = replace(row, warnings=list(dict.fromkeys((*row.warnings, *other.verdict.warnings))))
     if row.result == "PASS" and _compiled(first.ran.report):
         return check_row.with_warm(replace(row, flaky=False), Warm(ran.report, _compiled(ran.report)))
     return replace(row, flaky=False)
@@ -615,6 +642,7 @@ def _long(test: _Test, run: Attempt, tokens: int) -> Long:
     options = ["--new-tokens", str(tokens)]
     test.watch.stage(f"{tokens} tokens")
     ran = test.runner.on_device("long", ["--device", test.request.device, *options])
+    _refuse_changed(test)
     if ran.report is None:
         failure = explain(ran.ended.ending, ran.log)
         _refuse_full_disk(test, ran)

@@ -111,6 +111,7 @@ def repeat(row: Row, results: Path, model: str | None, timeout_s: float, watch: 
         prompt=row.prompt,
         dtype=row.dtype,
         source=source,
+        long=row.long_tokens,
         cores=row.neuron_cores,
         parallelism=_parallelism(row),
         judge=judged.decide,

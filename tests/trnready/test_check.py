@@ -588,3 +588,21 @@ def test_a_disk_that_is_full_in_mid_run_is_no_failure_of_the_model(tiny_qwen3, t
     assert checked.status == 2
     assert "is full, so the run could not be recorded" in checked.said
     assert dataset.read(checked.results) == []
+
+
+def test_a_checkpoint_that_changes_meanwhile_is_not_judged(tiny_qwen3, tmp_path):
+    model = shutil.copytree(tiny_qwen3, tmp_path / "model")
+    command = _command(model, tmp_path / "results")
+    with subprocess.Popen(
+        command, env=_environment(tmp_path / "results"), stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        said = ""
+        for line in run.stderr:
+            said += line
+            if "reference on the CPU" in line:
+                (model / "config.json").touch()
+    assert run.returncode == 2
+    assert f"the files of {model} changed while it was being tested: nothing was recorded." in said
+    assert "Traceback" not in said
+    assert dataset.read(tmp_path / "results") == []

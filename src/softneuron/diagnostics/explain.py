@@ -71,7 +71,8 @@ class Watched:
         self._growing: set[str] = set()
 
     def _first_seen(self, operator_and_shapes: str) -> None:
-        frames = list(_frames(sys._getframe(1)))
+        # In a thread of autograd's nothing of Python is above this function.
+        frames = list(_frames(sys._getframe().f_back))
         place, source = _users_line(frames)
         self._lines[place] += 1
         self._sources[place] = source

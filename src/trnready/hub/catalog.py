@@ -91,7 +91,8 @@ def read(path: Path) -> Catalog:
     """Read one catalog. Raises `UnreadableCatalog`."""
     try:
         with pq.ParquetFile(io.BytesIO(path.read_bytes())) as file:
-            table = file.read()
+            # Threads of Arrow's that still hold the Python file when the interpreter ends abort it.
+            table = file.read(use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise UnreadableCatalog(
             f"{path} is damaged and cannot be read; `trnready catalog refresh` makes it anew."

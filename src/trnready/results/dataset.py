@@ -256,7 +256,8 @@ def _read_table(path: Path, columns: Sequence[str]) -> pa.Table:
     try:
         with pq.ParquetFile(io.BytesIO(path.read_bytes())) as file:
             check_schema(file.schema_arrow, str(path))
-            return file.read(columns=list(columns))
+            # Threads of Arrow's that still hold the Python file when the interpreter ends abort it.
+            return file.read(columns=list(columns), use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise UnreadableData(
             f"{path} is damaged and cannot be read; move it away or restore it. It was left as it is."

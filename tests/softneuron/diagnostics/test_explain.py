@@ -105,3 +105,15 @@ def test_a_script_that_raises_keeps_its_own_trace_and_is_explained(tmp_path: Pat
     assert "ValueError: mine" in done.stderr
     assert "softneuron" not in done.stderr
     assert "softneuron explain" in done.stdout
+
+
+def test_a_backward_pass_runs_as_without_explain(tmp_path: Path):
+    script = (
+        "import torch\n"
+        "x = torch.randn(4, device='neuron', requires_grad=True)\n"
+        "(x * 2).sin().sum().backward()\n"
+        "assert x.grad.shape == (4,)\n"
+    )
+    ran = explain(tmp_path, script)
+    assert ran.returncode == 0, ran.stderr
+    assert "call stack" not in ran.stderr

@@ -312,7 +312,7 @@ def test_fewer_than_eight_different_tokens_are_a_mere_repetition():
     assert not is_degenerate(replace(device, tokens=tuple(step % 8 for step in range(STEPS))))
 
 
-def test_one_broken_step_is_forgiven_and_half_of_them_are_not():
+def test_one_broken_step_in_eight_is_forgiven_and_more_are_not():
     def verdict(steps: int) -> str:
         logits = SAME.copy()
         logits[:steps] += 0.1 * 14
@@ -320,7 +320,7 @@ def test_one_broken_step_is_forgiven_and_half_of_them_are_not():
         reference = Reference(_cpu(SAME, device), _cpu(SAME + NOISE, device, dtypes=("float32",)))
         return decide(device, reference, "software").result
 
-    assert [verdict(1), verdict(15), verdict(17), verdict(32)] == ["PASS", "PASS", "FAIL", "FAIL"]
+    assert [verdict(1), verdict(4), verdict(5), verdict(17), verdict(32)] == ["PASS"] * 2 + ["FAIL"] * 3
 
 
 @given(st.data())
