@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trnready import parquet
 from trnready.errors import TrnreadyError
 
 FOLDER = "catalog"
@@ -90,9 +91,8 @@ def files(folder: Path) -> list[Path]:
 def read(path: Path) -> Catalog:
     """Read one catalog. Raises `UnreadableCatalog`."""
     try:
-        with pq.ParquetFile(io.BytesIO(path.read_bytes())) as file:
-            # Threads of Arrow's that still hold the Python file when the interpreter ends abort it.
-            table = file.read(use_threads=False)
+        with parquet.opened(path) as file:
+            table = file.read()
     except (OSError, pa.ArrowException) as error:
         raise UnreadableCatalog(
             f"{path} is damaged and cannot be read; `trnready catalog refresh` makes it anew."

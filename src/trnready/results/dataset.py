@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
+from trnready import parquet
 from trnready.errors import TrnreadyError
 from trnready.results import card, journal, units
 from trnready.results.files import (
@@ -254,10 +255,9 @@ def read_file(path: Path) -> list[Row]:
 
 def _read_table(path: Path, columns: Sequence[str]) -> pa.Table:
     try:
-        with pq.ParquetFile(io.BytesIO(path.read_bytes())) as file:
+        with parquet.opened(path) as file:
             check_schema(file.schema_arrow, str(path))
-            # Threads of Arrow's that still hold the Python file when the interpreter ends abort it.
-            return file.read(columns=list(columns), use_threads=False)
+            return file.read(columns=list(columns))
     except (OSError, pa.ArrowException) as error:
         raise UnreadableData(
             f"{path} is damaged and cannot be read; move it away or restore it. It was left as it is."
