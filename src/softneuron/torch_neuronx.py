@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from softneuron import COMPILER_VERSION as __version__
+from softneuron import COMPILER_VERSION
+from softneuron.diagnostics.faults import active
 from softneuron.diagnostics.metrics import (
     clear_op_tracking,
     get_dynamo_metrics,
@@ -27,7 +28,6 @@ from softneuron.runtime.streams import Event, Stream, current_stream, stream
 __all__ = [
     "Event",
     "Stream",
-    "__version__",
     "clear_op_tracking",
     "current_stream",
     "device_count",
@@ -48,3 +48,10 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+
+def __getattr__(name: str) -> str:
+    # What a device that is wrong on purpose gave is never filed beside what a right one gave.
+    if name == "__version__":
+        return f"{COMPILER_VERSION}+faults" if active() else COMPILER_VERSION
+    raise AttributeError(f"module 'torch_neuronx' has no attribute {name!r}")

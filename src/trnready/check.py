@@ -83,9 +83,9 @@ class Judgement(Protocol):
         ...
 
 
-JudgeRun = Callable[[Report, stack.DeviceKind], tuple[Verdict, Judgement | None]]
-"""Judges a run that the CPU cannot repeat by its text alone; without a judgement when it never came to
-that."""
+JudgeRun = Callable[[Report, stack.DeviceKind, int], tuple[Verdict, Judgement | None]]
+"""Judges a run of so many tokens, which the CPU cannot repeat, by its text alone; without a judgement when it
+never came to that."""
 
 NO_ROOM = "No space left on device"
 
@@ -273,7 +273,7 @@ def _record(request: Request, row: Row, folder: Path | None) -> Done:
 
 def _test(test: _Test) -> Row:
     first = _run_until_telling(test)
-    one = _judge(test, first, "device")
+    one = _judge(test, first)
     row = _row(test, first, one)
     before = dataset.latest(test.request.results, row)
     _refuse_too_short(test, first, one, before)
@@ -330,7 +330,7 @@ def _should_ask_again(report: Report | ArrayReport | None) -> bool:
 
 def _is_red(test: _Test, run: Attempt) -> bool:
     """Say whether the run is a failure of the device, whatever another prompt would show."""
-    outcome = _judge(test, run, "device")
+    outcome = _judge(test, run)
     return isinstance(outcome, Judged) and outcome.verdict.result == "FAIL"
 
 
@@ -358,20 +358,25 @@ def _default_dtype(checkpoint: Checkpoint) -> str:
 # What a run comes to
 
 
-def _judge(test: _Test, run: Attempt, name: str) -> Judged | Failure:
-    """Say what a run on the device comes to; `name` is its report's."""
+def _judge(test: _Test, run: Attempt, name: str = "device", steps: int = NEW_TOKENS) -> Judged | Failure:
+    """Say what a run of so many steps on the device comes to; `name` is its report's."""
     report = run.ran.report
     if report is None:
-        return _failure(test, run)
+        return _failure(test, run.ran, _steps(steps))
     kind = check_row.stack_of(report).device_kind
-    early = _without_reference(test, report, kind, NEW_TOKENS) or _off_plan(test, report)
+    early = _without_reference(test, report, kind, steps) or _off_plan(test, report)
     if early is not None:
         return Judged(early, None, None)
     needed = _reference_bytes(report)
     limit = test.request.reference_bytes
     if needed > (int(host_memory() * REFERENCE_SHARE) if limit is None else limit):
-        return _read_by_the_judge(test, report, kind, needed)
-    return _compared(test, run, report, name, kind, NEW_TOKENS)
+        return _read_by_the_judge(test, report, kind, steps, needed)
+    return _compared(test, run, report, name, kind, steps)
+
+
+def _steps(steps: int) -> list[str]:
+    """Give the options of a script for so many steps."""
+    return [] if steps == NEW_TOKENS else ["--new-tokens", str(steps)]
 
 
 def _without_reference(
@@ -403,7 +408,7 @@ def _reference_bytes(report: Evidence) -> int:
 
 
 def _read_by_the_judge(
-    test: _Test, report: Report | ArrayReport, kind: stack.DeviceKind, needed: int
+    test: _Test, report: Report | ArrayReport, kind: stack.DeviceKind, steps: int, needed: int
 ) -> Judged:
     judge = test.request.judge
     if judge is None or not isinstance(report, Report):
@@ -416,7 +421,7 @@ def _read_by_the_judge(
             None,
         )
     test.watch.stage("judge")
-    verdict, judgement = judge(report, kind)
+    verdict, judgement = judge(report, kind, steps)
     return Judged(verdict, None, None if judgement is None else judgement.to_row())
 
 
@@ -461,9 +466,7 @@ def _reference(
 ) -> tuple[Report | ArrayReport | None, str | None]:
     """Run the same script on the CPU, fed the device's tokens, or take what was kept of such a run; or say
     why that cannot be done."""
-    options = ["--dtype", dtype]
-    if steps != NEW_TOKENS:
-        options += ["--new-tokens", str(steps)]
+    options = ["--dtype", dtype, *_steps(steps)]
     question = Question(
         content=test.content,
         script=run.source,
@@ -493,19 +496,19 @@ def _reference(
 # Failures
 
 
-def _failure(test: _Test, run: Attempt) -> Failure:
-    """Say why a run left no report."""
+def _failure(test: _Test, ran: Ran, options: list[str]) -> Failure:
+    """Say why a run with these options left no report."""
     if test.request.device == "neuron" and "torch_neuronx" not in _installed(test).versions:
         raise NoDevice(
             "there is no neuron device here: this Python has neither torch-neuronx nor the software device."
         )
-    failure = explain(run.ran.ended.ending, run.ran.log)
-    _refuse_full_disk(test, run.ran)
-    if run.ran.flaw is not None:
-        failure = Failure("FAIL", "error", run.ran.flaw, None, fingerprint("error", run.ran.flaw))
+    failure = explain(ran.ended.ending, ran.log)
+    _refuse_full_disk(test, ran)
+    if ran.flaw is not None:
+        failure = Failure("FAIL", "error", ran.flaw, None, fingerprint("error", ran.flaw))
     if failure.reason in _ASK_THE_CPU and test.request.device != "cpu":
         _ask_the_device(test)
-        failure = _or_the_checkpoints_own(test, failure, [])
+        failure = _or_the_checkpoints_own(test, failure, options)
     return failure
 
 
@@ -538,12 +541,12 @@ def _or_the_checkpoints_own(test: _Test, failure: Failure, options: list[str]) -
     ran = test.runner.on_cpu("cpu", options)
     if ran.report is not None:
         return failure
-    on_cpu = explain(ran.ended.ending, ran.log)
-    if on_cpu.error.partition(":")[0] != failure.error.partition(":")[0]:
+    on_cpu = ran.flaw or explain(ran.ended.ending, ran.log).error
+    if on_cpu.partition(":")[0] != failure.error.partition(":")[0]:
         return failure
-    error = f"The CPU cannot run it either: {on_cpu.error}"
+    error = f"The CPU cannot run it either: {on_cpu}"
     hint = "The checkpoint, not the device, is at fault."
-    return Failure("SKIPPED", "reference_failed", error, hint, fingerprint("reference_failed", on_cpu.error))
+    return Failure("SKIPPED", "reference_failed", error, hint, fingerprint("reference_failed", on_cpu))
 
 
 def _refuse_too_short(test: _Test, run: Attempt, outcome: Judged | Failure, before: Row | None) -> None:
@@ -599,9 +602,10 @@ def _repeated(test: _Test, first: Attempt, one: Judged | Failure, row: Row) -> R
         ended = _row(test, second, other) if red is row else row
         return check_row.as_flaky(red, ended)
     if row.result == "PASS" and isinstance(other, Judged):
-        row = replace(row, warnings=list(dict.fromkeys((*row.warnings, *other.verdict.warnings))))
-    if row.result == "PASS" and _compiled(first.ran.report):
-        return check_row.with_warm(replace(row, flaky=False), Warm(ran.report, _compiled(ran.report)))
+        row = check_row.with_warnings(row, other.verdict)
+    left = _compiled(first.ran.report)
+    if row.result == "PASS" and left:
+        return check_row.with_warm(replace(row, flaky=False), Warm(ran.report, left, _compiled(ran.report)))
     return replace(row, flaky=False)
 
 
@@ -628,9 +632,12 @@ def _evidence(report: Evidence) -> tuple[object, ...]:
     """What of a report besides its numbers a verdict may rest on."""
     return (
         report.parameter_devices,
+        report.parameter_bytes_per_core,
         report.dtypes,
         None if report.graphs is None else len(report.graphs),
         None if report.graphs_first_call is None else len(report.graphs_first_call),
+        None if report.compiled_graphs is None else len(report.compiled_graphs),
+        report.graphs_per_core,
         report.fallback_ops,
         report.graph_breaks,
         report.peak_bytes is not None and sum(report.peak_bytes) < report.parameter_bytes,
@@ -639,18 +646,7 @@ def _evidence(report: Evidence) -> tuple[object, ...]:
 
 def _long(test: _Test, run: Attempt, tokens: int) -> Long:
     """Generate so many tokens, and judge them by the same rule."""
-    options = ["--new-tokens", str(tokens)]
     test.watch.stage(f"{tokens} tokens")
-    ran = test.runner.on_device("long", ["--device", test.request.device, *options])
+    ran = test.runner.on_device("long", ["--device", test.request.device, *_steps(tokens)])
     _refuse_changed(test)
-    if ran.report is None:
-        failure = explain(ran.ended.ending, ran.log)
-        _refuse_full_disk(test, ran)
-        if failure.reason in _ASK_THE_CPU and test.request.device != "cpu":
-            failure = _or_the_checkpoints_own(test, failure, options)
-        return Long(tokens, failure)
-    kind = check_row.stack_of(ran.report).device_kind
-    early = _without_reference(test, ran.report, kind, tokens)
-    if early is not None:
-        return Long(tokens, Judged(early, None, None))
-    return Long(tokens, _compared(test, run, ran.report, "long", kind, tokens))
+    return Long(tokens, _judge(test, replace(run, ran=ran), "long", tokens))

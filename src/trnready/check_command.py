@@ -47,6 +47,36 @@ class Parallelism(StrEnum):
     ep = "ep"
 
 
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds that each process running the model may take.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory of the host, such as 16GiB, that each process running the model may hold.",
+    ),
+]
+Interpreter = Annotated[
+    Path | None,
+    typer.Option(
+        help="Interpreter that runs the model; by default, this one. The result is filed under the "
+        "versions of its environment."
+    ),
+]
+ReferenceMemory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="How large a model may be in float32, such as 16GiB, to be run on the CPU as well; "
+        "by default, three quarters of the memory. A judge model reads the text of a larger one.",
+    ),
+]
+
+
+def size(given: str | None) -> int | None:
+    """Give a size in bytes, None where none was given."""
+    return None if given is None else parse_size(given)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
 
@@ -62,16 +92,8 @@ def register(app: typer.Typer) -> None:
         prompt: Annotated[
             str | None, typer.Option(help="What to ask; by default, one of the task's own prompts.")
         ] = None,
-        timeout: Annotated[
-            float, typer.Option(min=1, help="Seconds that each process running the model may take.")
-        ] = DEFAULT_TIMEOUT_S,
-        memory: Annotated[
-            str | None,
-            typer.Option(
-                metavar="SIZE",
-                help="Memory of the host, such as 16GiB, that each process running the model may hold.",
-            ),
-        ] = None,
+        timeout: Timeout = DEFAULT_TIMEOUT_S,
+        memory: Memory = None,
         dtype: Annotated[
             Dtype | None, typer.Option(help="Type to run in; by default, the checkpoint's own.")
         ] = None,
@@ -83,21 +105,8 @@ def register(app: typer.Typer) -> None:
                 help="Generate N tokens as well, such as 512, and judge them by the same rule.",
             ),
         ] = None,
-        python: Annotated[
-            Path | None,
-            typer.Option(
-                help="Interpreter that runs the model; by default, this one. The result is filed under the "
-                "versions of its environment."
-            ),
-        ] = None,
-        reference_memory: Annotated[
-            str | None,
-            typer.Option(
-                metavar="SIZE",
-                help="How large a model may be in float32, such as 16GiB, to be run on the CPU as well; "
-                "by default, three quarters of the memory. A judge model reads the text of a larger one.",
-            ),
-        ] = None,
+        python: Interpreter = None,
+        reference_memory: ReferenceMemory = None,
         cores: Annotated[
             int | None,
             typer.Option(
@@ -133,7 +142,7 @@ def register(app: typer.Typer) -> None:
             task=task,
             results=results,
             timeout_s=timeout,
-            memory_bytes=None if memory is None else parse_size(memory),
+            memory_bytes=size(memory),
             prompt=prompt,
             dtype=None if dtype is None else dtype.value,
             device=device.value,
@@ -141,7 +150,7 @@ def register(app: typer.Typer) -> None:
             python=None if python is None else python.absolute(),
             cores=cores,
             parallelism=None if parallelism is None else parallelism.value,
-            reference_bytes=None if reference_memory is None else parse_size(reference_memory),
+            reference_bytes=size(reference_memory),
             judge=judged.decide,
         )
         try:

@@ -4,9 +4,11 @@ it."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from trnready.hub.checkpoint import Checkpoint, NotTestable
@@ -41,10 +43,11 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """A second process: its report, and the modules it compiled although the first had left them in the
-    cache."""
+    """A second process: its report, the modules that the first had left in the cache, and those it compiled
+    all the same."""
 
     report: Evidence | None
+    left: Sequence[str]
     compiled: Sequence[str]
 
 
@@ -84,8 +87,9 @@ def content_of(checkpoint: Checkpoint) -> str:
     the times and sizes of all its files are part of the name as well."""
     if checkpoint.source_revision is not None:
         return checkpoint.revision
-    files = sorted(path for path in checkpoint.folder.rglob("*") if path.is_file())
-    stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    walked = os.walk(checkpoint.folder, followlinks=True)
+    files = sorted(path for root, _, names in walked for path in map(Path(root).joinpath, names))
+    stats = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files if path.is_file()]
     return json.dumps([checkpoint.revision, stats])
 
 
@@ -154,12 +158,20 @@ def with_warm(row: Row, warm: Warm) -> Row:
         return row
     seconds = [each.compile_s for each in warm.report.graphs or () if each.compile_s is not None]
     row = replace(row, neff_hits=_neff_hits(warm.report))
-    if not warm.compiled:
+    found = {each.neff_module for each in warm.report.graphs or () if each.cache_hit}
+    missed = [each for each in warm.left if each not in found]
+    if warm.compiled:
+        error = (
+            f"A second process compiled {len(warm.compiled)} of {len(warm.report.graphs or ())} graphs "
+            "again, though the first had left them in the NEFF cache."
+        )
+    elif missed:
+        error = (
+            f"A second process did without {len(missed)} of the {len(warm.left)} graphs that the first had "
+            "left in the NEFF cache."
+        )
+    else:
         return replace(row, compile_warm_s=sum(seconds) if seconds else None)
-    error = (
-        f"A second process compiled {len(warm.compiled)} of {len(warm.report.graphs or ())} graphs again, "
-        "though the first had left them in the NEFF cache."
-    )
     return replace(
         row,
         result="FAIL",
@@ -170,10 +182,17 @@ def with_warm(row: Row, warm: Warm) -> Row:
     )
 
 
+def with_warnings(row: Row, verdict: Verdict) -> Row:
+    """Give the row with what was not quite right about another run as well."""
+    return replace(row, warnings=list(dict.fromkeys((*row.warnings, *verdict.warnings))))
+
+
 def with_long(row: Row, long: Long) -> Row:
     """Give the row with a long generation, which must pass as well."""
     result, reason, error = told(long.outcome)
     row = replace(row, long_tokens=long.tokens, long_reason=reason)
+    if isinstance(long.outcome, Judged):
+        row = with_warnings(row, long.outcome.verdict)
     if result != "FAIL":
         return row
     error = f"With {long.tokens} tokens: {error}"

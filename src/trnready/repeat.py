@@ -81,9 +81,21 @@ class Repeated:
     outcome: tuple[Differs, ...]
 
 
-def repeat(row: Row, results: Path, model: str | None, timeout_s: float, watch: Watch) -> Repeated:
-    """Run the row's own `run.py` again and record the new run in `results`. `model`, a folder or a Hub id,
-    takes the place of the checkpoint that the script names.
+@dataclass(frozen=True, slots=True)
+class How:
+    """What a row does not hold of how it is run: `python`, `memory_bytes` and `reference_bytes` are those of
+    `trnready.check.Request`. `model`, a folder or a Hub id, takes the place of the checkpoint that the row's
+    script names."""
+
+    timeout_s: float
+    model: str | None = None
+    python: Path | None = None
+    memory_bytes: int | None = None
+    reference_bytes: int | None = None
+
+
+def repeat(row: Row, results: Path, how: How, watch: Watch) -> Repeated:
+    """Run the row's own `run.py` again and record the new run in `results`.
 
     Raises `NotRepeatable`, and what `trnready.check.check` raises.
     """
@@ -91,7 +103,7 @@ def repeat(row: Row, results: Path, model: str | None, timeout_s: float, watch: 
         raise NotRepeatable(
             f"{row.model_id} ({row.run_id}) was never run ({row.reason}): there is nothing to repeat."
         )
-    source = row.run_py
+    source, model = row.run_py, how.model
     named = _constant(source, "MODEL")
     if model is not None and model != named:
         checkpoint = str(Path(model).absolute()) if Path(model).is_dir() else model
@@ -107,7 +119,10 @@ def repeat(row: Row, results: Path, model: str | None, timeout_s: float, watch: 
         name=named,
         task=row.task,
         results=results,
-        timeout_s=timeout_s,
+        timeout_s=how.timeout_s,
+        memory_bytes=how.memory_bytes,
+        python=how.python,
+        reference_bytes=how.reference_bytes,
         prompt=row.prompt,
         dtype=row.dtype,
         source=source,

@@ -11,9 +11,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from trnready.check_command import DEFAULT_TIMEOUT_S, INTERRUPTED
+from trnready.check_command import (
+    DEFAULT_TIMEOUT_S,
+    INTERRUPTED,
+    Interpreter,
+    Memory,
+    ReferenceMemory,
+    Timeout,
+    size,
+)
 from trnready.progress import stopped_by_signals, watching
-from trnready.repeat import Differs, Repeated, find, repeat
+from trnready.repeat import Differs, How, Repeated, find, repeat
 from trnready.results.text import ResultsDir, printable
 
 DIFFERENT = 1
@@ -34,9 +42,10 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option(help="Where the checkpoint is on this machine, if it is not where it was."),
         ] = None,
-        timeout: Annotated[
-            float, typer.Option(min=1, help="Seconds that each process running the model may take.")
-        ] = DEFAULT_TIMEOUT_S,
+        timeout: Timeout = DEFAULT_TIMEOUT_S,
+        memory: Memory = None,
+        python: Interpreter = None,
+        reference_memory: ReferenceMemory = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the differences as JSON.")] = False,
     ) -> None:
         """Run a row again from what it recorded, and say what came out differently.
@@ -49,9 +58,11 @@ def register(app: typer.Typer) -> None:
         Example: trnready repeat 20261201T090000Z-0a1b2c3d --results results
         """
         recorded = find(row, results)
+        interpreter = None if python is None else python.absolute()
+        how = How(timeout, model, interpreter, size(memory), size(reference_memory))
         try:
             with stopped_by_signals(), watching(Console(stderr=True)) as watch:
-                repeated = repeat(recorded, results, model, timeout, watch)
+                repeated = repeat(recorded, results, how, watch)
         except KeyboardInterrupt:
             typer.echo("trnready: stopped; this run was not recorded, and nothing of it is left.", err=True)
             raise typer.Exit(INTERRUPTED) from None

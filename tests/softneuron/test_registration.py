@@ -28,6 +28,12 @@ def test_torch_neuronx_can_be_imported_and_says_that_it_is_software(run_python):
     assert COMPILER_VERSION.startswith("soft-")
 
 
+def test_with_a_fault_its_version_says_so(run_python):
+    program = "import torch, torch_neuronx; print(torch_neuronx.__version__)"
+    said = run_python(program, SOFTNEURON_FAULTS="nan_logits")
+    assert said == f"{COMPILER_VERSION}+faults"
+
+
 def test_transformers_and_accelerate_find_it(run_python):
     program = (
         "from transformers.utils.import_utils import is_torch_neuron_available;"

@@ -92,7 +92,12 @@ def passed(tmp_path_factory: pytest.TempPathFactory, tiny_qwen3: Path) -> Checke
 def test_a_right_model_passes(passed, tiny_qwen3):
     assert passed.status == 0, passed.shown + passed.said
     row = passed.row
-    assert (row.result, row.stage, row.error, row.warnings) == ("PASS", "verify", None, [])
+    assert (row.result, row.stage, row.error, row.warnings) == (
+        "PASS",
+        "verify",
+        None,
+        ["not_compiled"],
+    )
     assert row.reason in ("match", "match_within_noise")
     assert (row.model_id, row.task, row.model_type) == ("acme/tiny-qwen3", "text-generation", "qwen3")
     assert row.revision is not None
@@ -120,7 +125,8 @@ def test_the_evidence_is_kept(passed):
 
 def test_the_device_is_shown_to_have_done_the_work(passed):
     row = passed.row
-    assert (row.graphs, row.recompiles, row.graph_breaks, row.fallback_ops) == (1, 0, 0, [])
+    # At -O0 the graph is interpreted; SmolLM2, below, has a compiled one.
+    assert (row.graphs, row.recompiles, row.graph_breaks, row.fallback_ops) == (0, 0, 0, [])
     assert row.peak_memory_bytes is not None
     assert row.bytes_per_core == [row.peak_memory_bytes]
     facts = json.loads((passed.folder / "device/report.json").read_text())
@@ -301,7 +307,7 @@ def test_a_model_that_only_repeats_itself_is_asked_again_and_then_warned_of(tmp_
     folder = save_tiny_qwen3(tmp_path / "dull", std=0.01, chat_template=CHAT)
     checked = _check(folder, tmp_path / "results")
     assert checked.status == 0, checked.shown + checked.said
-    assert checked.row.warnings == ["degenerate_text"]
+    assert checked.row.warnings == ["not_compiled", "degenerate_text"]
     assert [line.split("] ")[1] for line in checked.said.splitlines()].count("load") == 3
     assert checked.row.run_py is not None
     assert "apply_chat_template" in checked.row.run_py
@@ -326,7 +332,7 @@ def test_one_that_runs_out_of_memory_is_split_over_the_next_number_of_cores(tiny
     assert two.bytes_per_core is not None
     assert len(two.bytes_per_core) == 2
     assert all(0 < each <= 180 * 1024 for each in two.bytes_per_core)
-    assert (two.graphs, two.recompiles, two.fallback_ops) == (1, 0, [])
+    assert (two.graphs, two.recompiles, two.fallback_ops) == (0, 0, [])
     assert two.plan is not None
     assert json.loads(two.plan)["distributed"] == {"tp_size": 2}
     # python3 run.py is all it takes: the script that was recorded starts its ranks itself.

@@ -118,6 +118,9 @@ def test_equal_reports_are_judged_once():
         {"parameter_devices": ("cpu",)},
         {"peak_bytes": (1,)},
         {"graphs": None},
+        {"graphs": (replace(FOUND, interpreted=True),)},
+        {"graphs_per_core": (1, 0)},
+        {"parameter_bytes_per_core": (1, 2)},
     ):
         assert not _equal(_report(), _report(**change)), change
     assert not _equal(_report(), None)
@@ -136,7 +139,7 @@ def test_two_runs_that_disagree_are_flaky_and_red(make_row):
 
 def _warm(row: Row, *graphs: Graph) -> Row:
     report = _report(graphs=graphs)
-    return with_warm(row, Warm(report, _compiled(report)))
+    return with_warm(row, Warm(report, _compiled(_report(graphs=(BUILT,))), _compiled(report)))
 
 
 def test_a_second_process_that_finds_all_graphs_tells_how_long_it_took(make_row):
@@ -150,6 +153,20 @@ def test_a_second_process_that_compiles_again_fails(make_row):
     assert row.compile_warm_s is None
     assert row.error is not None
     assert row.error.startswith("A second process compiled 1 of 2 graphs again")
+
+
+def test_a_second_process_that_neither_finds_nor_compiles_fails(make_row):
+    row = _warm(make_row(compile_s=9.0))
+    assert (row.result, row.reason, row.compile_warm_s) == ("FAIL", "recompiles", None)
+    assert row.error == (
+        "A second process did without 1 of the 1 graphs that the first had left in the NEFF cache."
+    )
+
+
+def test_a_long_generations_warnings_are_the_rows(make_row):
+    broken = Judged(Verdict("PASS", "match", warnings=("graph_breaks",)), None, None)
+    row = with_long(make_row(warnings=["fallback_ops"]), Long(512, broken))
+    assert (row.result, row.warnings) == ("PASS", ["fallback_ops", "graph_breaks"])
 
 
 def test_a_long_generation_must_pass_as_well(make_row):
@@ -181,4 +198,15 @@ def test_a_folders_content_changes_with_any_of_its_files(tiny_qwen3, tmp_path):
     before = content_of(open_folder(folder))
     assert content_of(open_folder(folder)) == before
     (folder / "tokenizer_config.json").write_text("{}")
+    assert content_of(open_folder(folder)) != before
+
+
+def test_a_folders_content_holds_what_it_links_to(tiny_qwen3, tmp_path):
+    folder: Path = shutil.copytree(tiny_qwen3, tmp_path / "model")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "part.bin").write_bytes(b"1")
+    (folder / "part").symlink_to(elsewhere)
+    before = content_of(open_folder(folder))
+    (elsewhere / "part.bin").write_bytes(b"12")
     assert content_of(open_folder(folder)) != before

@@ -67,7 +67,7 @@ def test_a_missing_folder_is_said(tmp_path):
 )
 def test_what_cannot_be_repeated_is_said(make_row, tmp_path, script, message):
     with pytest.raises(NotRepeatable, match=message):
-        repeat.repeat(make_row(run_py=script), tmp_path, None, 1.0, Nobody())
+        repeat.repeat(make_row(run_py=script), tmp_path, repeat.How(1.0), Nobody())
 
 
 def test_another_checkpoint_takes_the_place_of_the_one_that_the_script_names():

@@ -29,10 +29,11 @@ _PREFIX = "MODULE_"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One compiled graph on disk."""
+    """One compiled graph on disk; `kept` says that it is in the cache, and not for this process alone."""
 
     name: str
     package: Path
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class NeffCache:
             )
         folder_kept = Path(tempfile.mkdtemp(prefix="softneuron-neff-"))
         self._write(key, folder_kept, build)
-        return Entry(f"{_PREFIX}{key}", folder_kept / PACKAGE), False
+        return Entry(f"{_PREFIX}{key}", folder_kept / PACKAGE, kept=False), False
 
     def _write(self, key: str, folder: Path, build: Callable[[Path], dict[str, object]]) -> None:
         package = folder / PACKAGE

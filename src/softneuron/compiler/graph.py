@@ -177,7 +177,7 @@ def _prepare(
     serve_host_tensors(lowered.module)
     nodes = lowered.nodes
 
-    def record(module: str | None = None, *, hit: bool = False) -> GraphRecord:
+    def record(module: str | None = None, *, hit: bool = False, interpreted: bool = False) -> GraphRecord:
         return GraphRecord(
             graph_name=name,
             graph_node_count=nodes,
@@ -186,6 +186,7 @@ def _prepare(
             neff_module=module,
             role=role,
             shapes=shapes_of(inputs),
+            interpreted=interpreted,
         )
 
     if fault("silent_cpu") == Fault("silent_cpu", _GRAPHS) and nodes:
@@ -193,11 +194,11 @@ def _prepare(
         record_fallback_graph(record(), "the fault silent_cpu is on")
         return InterpretedGraph(gm)
     if options.level == 0 or nodes == 0:
-        record_graph(record())
+        record_graph(record(interpreted=nodes > 0))
         return InterpretedGraph(gm)
     try:
         entry, hit = _find_or_build(lowered, name, role)
-        found = record(entry.name, hit=hit)
+        found = record(entry.name if entry.kept else None, hit=hit)
         run = CompiledGraph(entry, lowered, found)
     except Exception as error:
         refusal = compile_error(gm, name, error)

@@ -14,7 +14,8 @@ class GraphRecord:
     """One graph that this process compiled or loaded.
 
     `compile_us` is wall time in microseconds to have it ready; `cache_hit` says
-    that no code was generated; `neff_module` is its folder in the NEFF cache.
+    that no code was generated; `neff_module` is its folder in the NEFF cache, None
+    when it is not there; `interpreted` says that it runs operator by operator (`-O0`).
     """
 
     graph_name: str
@@ -24,6 +25,7 @@ class GraphRecord:
     neff_module: str | None
     role: str
     shapes: tuple[str, ...]
+    interpreted: bool = False
 
 
 _lock = threading.Lock()
@@ -67,7 +69,7 @@ def get_dynamo_metrics() -> list[dict[str, object]]:
 
     Keys: `graph_name`, `graph_node_count`, `torch_neuronx_compile_us`
     (microseconds), and, on software cores, `cache_hit`, `neff_module`, `role`
-    (`inference`, `forward` or `backward`) and `shapes`.
+    (`inference`, `forward` or `backward`), `shapes` and `interpreted`.
     """
     refuse_if_off()
     with _lock:
@@ -92,6 +94,7 @@ def _as_dict(graph: GraphRecord) -> dict[str, object]:
         "neff_module": graph.neff_module,
         "role": graph.role,
         "shapes": list(graph.shapes),
+        "interpreted": graph.interpreted,
     }
 
 

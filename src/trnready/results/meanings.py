@@ -83,7 +83,9 @@ REASONS: dict[str, str] = {
 }
 
 WARNINGS: dict[str, str] = {
-    "not_compiled": "No graph ran as compiled code: the model ran operator by operator.",
+    "not_compiled": (
+        "On at least one core, no graph ran as compiled code: the model ran operator by operator."
+    ),
     "fallback_ops": "Some operators ran on the CPU instead of the device.",
     "graph_breaks": "The model did not compile as one graph: it was broken into several.",
     "degenerate_text": "The text repeats itself, so the comparison says less than usual.",

@@ -89,6 +89,8 @@ _RANK = re.compile(r"\[rank(\d+)\]:(?: (.*)|)$")
 _ECHOES = ("ChildFailedError", "SignalException", "DistBackendError")
 """Exceptions by which a launcher or another rank says no more than that one of the ranks failed."""
 _LOST_RANK = re.compile(r"Signal \d+ \((SIG[A-Z]+)\) received by PID")
+_BAR = re.compile(r"^.*?\d+%\|.{0,200}?\| \S+/\S+ \[[^\]]*\]")
+"""A progress bar of tqdm, as it stands at the beginning of a line."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP}
@@ -154,10 +156,24 @@ def _exceptions(lines: Sequence[str]) -> Iterator[str]:
     """Give the exceptions that end a traceback, the last first."""
     starts = [index for index, line in enumerate(lines) if line.endswith(_TRACEBACK)]
     for start in reversed(starts):
-        # Every line of a traceback is indented, so the first that is not names the exception.
-        end = next((i for i in range(start + 1, len(lines)) if not lines[i].startswith(" ")), None)
-        if end is not None and _EXCEPTION.fullmatch(lines[end]):
-            yield "\n".join(lines[end:]).strip()[:ERROR_CHARACTERS]
+        rest = lines[start + 1 :]
+        plain = [_BAR.sub("", line) for line in rest]
+        bars = [cut != line for cut, line in zip(plain, rest, strict=True)]
+        end = _end_of_traceback(plain, bars)
+        if end is not None:
+            told = (line for line, bar in zip(plain[end:], bars[end:], strict=True) if line or not bar)
+            yield "\n".join(told).strip()[:ERROR_CHARACTERS]
+
+
+def _end_of_traceback(lines: Sequence[str], bars: Sequence[bool]) -> int | None:
+    """Give where the exception is named: the first line of a traceback that is not indented. A progress bar
+    that was drawn in between may have torn lines apart."""
+    for index, line in enumerate(lines):
+        if _EXCEPTION.fullmatch(line):
+            return index
+        if line.strip() and not line.startswith(" ") and not any(bars[: index + 1]):
+            return None
+    return None
 
 
 def tail(log: str) -> str:

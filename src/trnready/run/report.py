@@ -39,13 +39,15 @@ class BadReport(TrnreadyError):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """One graph that the device compiled or loaded, as far as it says."""
+    """One graph that the device compiled or loaded, as far as it says. `interpreted` says that it ran
+    operator by operator all the same."""
 
     name: str | None
     nodes: int | None
     compile_s: float | None
     cache_hit: bool | None
     neff_module: str | None
+    interpreted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +88,26 @@ class Evidence:
 
     @property
     def has_interpreted_graphs(self) -> bool:
-        """Whether a graph could not be compiled and ran operator by operator, decomposed all the same."""
-        return any(each.startswith(_LOST) for each in self.fallback_ops or ())
+        """Whether a graph was captured but not compiled, and ran operator by operator, decomposed all the
+        same."""
+        lost = any(each.startswith(_LOST) for each in self.fallback_ops or ())
+        return lost or any(each.interpreted for each in self.graphs or ())
 
     @property
     def compiled_graphs(self) -> tuple[Graph, ...] | None:
-        """The graphs that ran as compiled code: those that could not be compiled, and so ran operator by
-        operator instead, are left out. The device lists them among its fallbacks."""
+        """The graphs that ran as compiled code: empty ones, and those that were interpreted or could not be
+        compiled, are left out. The device lists the latter among its fallbacks."""
         if self.graphs is None:
             return None
         lost = {each.removeprefix(_LOST) for each in self.fallback_ops or () if each.startswith(_LOST)}
-        return tuple(each for each in self.graphs if each.name not in lost)
+        return tuple(
+            each for each in self.graphs if each.name not in lost and not each.interpreted and each.nodes != 0
+        )
+
+    @property
+    def ran_eagerly(self) -> bool:
+        """Whether no graph took part: the model's own operators ran, one by one."""
+        return not self.compiled_graphs and not self.has_interpreted_graphs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +275,9 @@ def _seconds(name: str, value: object) -> float:
 def _end_tokens(value: object) -> tuple[int, ...]:
     if value is None:
         return ()
-    return _counts("end_tokens", value if isinstance(value, list) else [value])
+    tokens = value if isinstance(value, list) else [value]
+    # Some checkpoints say -1 for "none".
+    return _counts("end_tokens", [each for each in tokens if each != -1])
 
 
 def _versions(value: object) -> dict[str, str]:
@@ -316,4 +329,5 @@ def _graph(entry: dict[str, Any]) -> Graph:
         compile_s=float(microseconds or 0) / 1e6 if timed else None,
         cache_hit=hit if isinstance(hit, bool) else None,
         neff_module=module if isinstance(module, str) else None,
+        interpreted=entry.get("interpreted") is True,
     )

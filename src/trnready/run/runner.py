@@ -15,6 +15,10 @@ from trnready.run.report import ArrayReport, BadReport, Report, read, read_array
 from trnready.script.task import Output
 
 PHASES = ("load", "compile", "run")
+ALTERING = ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONWARNINGS")
+"""Settings of the caller's Python that would change how a script runs: Transformers needs its docstrings, a
+warning is no error, and a script that has ended must not wait for commands."""
+
 LOG_BYTES = 1_000_000
 """As much of a log's end as is read to explain a failure."""
 
@@ -91,7 +95,8 @@ class Runner:
         return Ran(ended, _end_of(self.log(name)), _phase(report), found, flaw)
 
     def _process(self, arguments: Sequence[str], log: Path, tick: Callable[[], None]) -> Ended:
-        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        environment = {name: each for name, each in os.environ.items() if name not in ALTERING}
+        environment["PYTHONUNBUFFERED"] = "1"
         if self.offline:
             environment["HF_HUB_OFFLINE"] = "1"
         return process.run(

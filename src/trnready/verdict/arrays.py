@@ -17,12 +17,13 @@ from trnready.verdict.compare import Comparison, PerStep, bit_equal, difference,
 from trnready.verdict.rule import (
     FLOAT32_LIMIT,
     LIMIT,
-    STATIC,
     Verdict,
+    compiled_again,
     does_not_hold_together,
+    drowned_by,
     graphs_vanished,
-    recompiles,
-    recompiles_error,
+    incomparable,
+    not_finite_either,
     reference_flaw,
     warnings_of,
     without_evidence,
@@ -33,6 +34,9 @@ ROWS: dict[str, str] = {"embeddings": "sentence", "latents": "step", "image": "i
 
 COLOURS = 255
 """Steps of a colour in an image file."""
+
+
+REPEATS_OTHERWISE = "Two calls with the same input gave different numbers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +66,32 @@ def decide(
         return early
     for name, rows in device.arrays.items():
         if not np.isfinite(rows).all():
-            return _non_finite(device, reference, name)
+            return _non_finite(device, None if reference is None else reference.same, name)
     if reference is None:
         return Verdict("SKIPPED", "reference_failed", "The CPU could not run the model, so nothing is known.")
     flaw = reference_flaw(device, reference.same, reference.other, kind, partial(_differs, device))
     if flaw is not None:
-        return Verdict("SKIPPED", "reference_failed", f"The CPU's run cannot be compared: {flaw}.")
+        return incomparable(flaw)
+    for name in ARRAYS[output]:
+        drowned = drowned_by(_noise(name, reference), reference.same.arrays[name])
+        if drowned is not None:
+            return _wrong_by_itself(device, graphs) or incomparable(f"of the {name}, {drowned}")
     main, *others = (_compare(name, device, reference) for name in ARRAYS[output])
     wrong = _mismatch(device, reference, (main, *others), kind)
     warnings = warnings_of(device)
     if wrong is not None:
         return Verdict("FAIL", "mismatch", wrong, None, warnings, main.comparison)
-    again = recompiles(device, graphs)
-    if again is None or again > 0:
-        error = recompiles_error(device, graphs)
-        return Verdict("FAIL", "recompiles", error, STATIC, warnings, main.comparison)
+    again = compiled_again(device, graphs, main.comparison)
+    if again is not None:
+        return again
     reason = "match" if _alike(device, reference, output) else "match_within_noise"
     return Verdict("PASS", reason, None, None, warnings, main.comparison)
+
+
+def _wrong_by_itself(device: ArrayReport, graphs: int) -> Verdict | None:
+    if not device.repeats:
+        return Verdict("FAIL", "mismatch", REPEATS_OTHERWISE, None, warnings_of(device))
+    return compiled_again(device, graphs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +129,8 @@ def _mismatch(
 ) -> str | None:
     """Say what is wrong with the numbers, or None. Written so that a NaN anywhere is wrong."""
     if not device.repeats:
-        return "Two calls with the same input gave different numbers."
-    eager = kind == "software" and not device.graphs and not device.has_interpreted_graphs
+        return REPEATS_OTHERWISE
+    eager = kind == "software" and device.ran_eagerly
     for name, numbers in ((each.name, each.comparison) for each in compared):
         if eager and not numbers.bit_equal:
             return (
@@ -153,18 +166,17 @@ def likeness(embeddings: Rows) -> npt.NDArray[np.float64]:
     return np.asarray((wide[1:] @ wide[0]) / (norms[1:] * norms[0]))
 
 
-def _non_finite(device: ArrayReport, reference: ArrayReference | None, name: str) -> Verdict:
+def _non_finite(device: ArrayReport, same: ArrayReport | None, name: str) -> Verdict:
     rows = device.arrays[name]
     bad = ~np.isfinite(rows)
-    hint = None
-    if reference is not None and not np.isfinite(reference.same.arrays[name]).all():
-        hint = f"The CPU's {name} are not finite either: suspect the checkpoint or its dtype, not the device."
     row = int(np.argwhere(bad)[0][0])
+    if same is not None and not np.isfinite(same.arrays[name][: row + 1]).all():
+        return not_finite_either(name)
     return Verdict(
         "FAIL",
         "non_finite",
         f"{int(bad.sum())} numbers of the {name} are NaN or infinite, the first in {ROWS[name]} {row}.",
-        hint,
+        None,
         warnings_of(device),
     )
 

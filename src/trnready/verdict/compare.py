@@ -41,6 +41,11 @@ def rms(values: npt.NDArray[np.floating]) -> PerStep:
     return np.asarray(np.sqrt(np.mean(np.square(wide), axis=-1)), dtype=np.float64)
 
 
+def spread(values: npt.NDArray[np.floating]) -> PerStep:
+    """Give the standard deviation over the vocabulary, for each step."""
+    return np.asarray([np.std(row.astype(np.float64)) for row in values], dtype=np.float64)
+
+
 def difference(one: Logits, other: Logits) -> PerStep:
     """Give the root mean square of the difference over the vocabulary, for each step."""
     # Row by row: a long generation over a large vocabulary in float64 would not fit into memory.

@@ -9,27 +9,26 @@ import numpy as np
 
 from trnready.run.report import Report
 from trnready.run.stack import DeviceKind
+from trnready.script.task import NEW_TOKENS
 from trnready.verdict import rule
 from trnready.verdict.judge import Judgement, NoJudge, judge_text
 from trnready.verdict.rule import Verdict
 
 
-def decide(device: Report, kind: DeviceKind, folder: Path | None = None) -> tuple[Verdict, Judgement | None]:
-    """Judge a device's run by its text alone; the judgement is None when it never came to that. `folder`
-    holds the judge's model; without it the run is SKIPPED as `reference_failed`."""
-    early = rule.without_reference(device, kind)
+def decide(
+    device: Report, kind: DeviceKind, steps: int = NEW_TOKENS, folder: Path | None = None
+) -> tuple[Verdict, Judgement | None]:
+    """Judge a device's run of so many steps by its text alone; the judgement is None when it never came to
+    that. `folder` holds the judge's model; without it the run is SKIPPED as `reference_failed`."""
+    early = rule.without_reference(device, kind, steps)
     if early is not None:
         return early, None
     if not np.isfinite(device.logits).all():
-        return rule.decide(device, None, kind), None
+        return rule.decide(device, None, kind, steps), None
+    wrong = rule.wrong_by_itself(device)
+    if wrong is not None:
+        return wrong, None
     warnings = rule.warnings_of(device)
-    if device.first_call_tokens != device.tokens:
-        error = "Two generations from the same prompt gave different tokens."
-        return Verdict("FAIL", "mismatch", error, None, warnings), None
-    again = rule.recompiles(device)
-    if again is None or again > 0:
-        error = f"Graphs were compiled again for a shape that had already run: {again}."
-        return Verdict("FAIL", "recompiles", error, None, warnings), None
     try:
         judgement = judge_text(device.text, folder)
     except NoJudge as missing:

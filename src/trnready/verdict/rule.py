@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from trnready.run.report import Evidence, Report
+from trnready.run.report import Evidence, Report, Rows
 from trnready.run.stack import DeviceKind
 from trnready.script.task import NEW_TOKENS
-from trnready.verdict.compare import Comparison, PerStep, compare, difference, rms, without
+from trnready.verdict.compare import Comparison, PerStep, compare, difference, rms, spread, without
 
 Run = TypeVar("Run", bound=Evidence)
 
@@ -26,6 +26,11 @@ MOST_FAR_STEPS = 1 / 8
 """Greatest share of steps whose ratio may lie above `FAR`. A router that tips the other way takes single
 steps with it, and the twins of all architectures had none; a device that is wrong from some position on has
 all that follow."""
+
+MOST_NOISE = 1 / FAR
+"""Greatest noise, as a share of the spread of the CPU's logits, that they may be measured with: above it, a
+device that gives the same logit for every token would not be far from the CPU. Trained models and twins have
+0.01 to 0.05."""
 
 FLOAT32_LIMIT = 1e-4
 """Greatest rms(device - CPU) / rms(CPU) of a float32 model on software cores, at any step."""
@@ -88,12 +93,18 @@ def recompiles(report: Evidence, most: int = GRAPHS_OF_A_GENERATION) -> int | No
 def warnings_of(report: Evidence) -> tuple[str, ...]:
     """Give what was not quite right, by the names of the dataset."""
     found = (
-        ("not_compiled", report.graphs is not None and not report.compiled_graphs),
+        ("not_compiled", _is_not_compiled(report)),
         ("fallback_ops", bool(report.fallback_ops)),
         ("graph_breaks", bool(report.graph_breaks)),
         ("degenerate_text", isinstance(report, Report) and is_degenerate(report)),
     )
     return tuple(name for name, holds in found if holds)
+
+
+def _is_not_compiled(report: Evidence) -> bool:
+    if report.graphs is None:
+        return False
+    return not report.compiled_graphs or 0 in (report.graphs_per_core or ())
 
 
 def without_reference(device: Report, kind: DeviceKind, steps: int = NEW_TOKENS) -> Verdict | None:
@@ -166,16 +177,55 @@ def decide(device: Report, reference: Reference | None, kind: DeviceKind, steps:
     if early is not None:
         return early
     if not np.isfinite(device.logits).all():
-        return _non_finite(device, reference)
+        return _non_finite(device, None if reference is None else reference.same)
     if reference is None:
         return Verdict("SKIPPED", "reference_failed", "The CPU could not run the model, so nothing is known.")
     flaw = reference_flaw(device, reference.same, reference.other, kind, partial(_differs, device))
     if flaw is not None:
-        return Verdict("SKIPPED", "reference_failed", f"The CPU's run cannot be compared: {flaw}.")
-    comparison = compare(
-        device.logits, reference.same.logits, _noise(reference), device.tokens, device.end_tokens
-    )
+        return incomparable(flaw)
+    noise = _noise(reference)
+    drowned = drowned_by(noise, reference.same.logits)
+    if drowned is not None:
+        return wrong_by_itself(device) or incomparable(drowned)
+    comparison = compare(device.logits, reference.same.logits, noise, device.tokens, device.end_tokens)
     return _compared(device, comparison, kind, reference.other is None)
+
+
+def wrong_by_itself(device: Report) -> Verdict | None:
+    """Judge what shows without anything to measure the numbers by; None when it is right."""
+    warnings = warnings_of(device)
+    if device.first_call_tokens != device.tokens:
+        return Verdict("FAIL", "mismatch", REPEATS_OTHERWISE, None, warnings)
+    return compiled_again(device, GRAPHS_OF_A_GENERATION)
+
+
+def compiled_again(device: Evidence, most: int, comparison: Comparison | None = None) -> Verdict | None:
+    """Judge whether graphs were compiled beyond the `most` that one shape needs; None when they were not."""
+    again = recompiles(device, most)
+    if again == 0:
+        return None
+    return Verdict(
+        "FAIL", "recompiles", recompiles_error(device, most), STATIC, warnings_of(device), comparison
+    )
+
+
+def incomparable(flaw: str) -> Verdict:
+    """Give the verdict where the CPU's runs are no measure."""
+    return Verdict("SKIPPED", "reference_failed", f"The CPU's run cannot be compared: {flaw}.")
+
+
+def drowned_by(noise: PerStep, values: Rows) -> str | None:
+    """Say that the CPU's numbers hardly stand out from their own rounding noise, or None."""
+    widths = spread(values)
+    if not np.median(widths) > 0:
+        return "its numbers are all the same, of which any device may have as many"
+    share = float(np.median(np.divide(noise, widths, out=np.full_like(noise, np.inf), where=widths > 0)))
+    if share <= MOST_NOISE:
+        return None
+    return (
+        f"its rounding noise is {share:.2g} of what tells its numbers from each other, so that a device that "
+        f"computes nothing could come as near (at most {MOST_NOISE:.2g})"
+    )
 
 
 def _compared(device: Report, comparison: Comparison, kind: DeviceKind, fixed_share: bool) -> Verdict:
@@ -183,9 +233,9 @@ def _compared(device: Report, comparison: Comparison, kind: DeviceKind, fixed_sh
     wrong = _mismatch(device, comparison, kind, fixed_share)
     if wrong is not None:
         return Verdict("FAIL", "mismatch", wrong, None, warnings, comparison)
-    again = recompiles(device)
-    if again is None or again > 0:
-        return Verdict("FAIL", "recompiles", recompiles_error(device), STATIC, warnings, comparison)
+    again = compiled_again(device, GRAPHS_OF_A_GENERATION, comparison)
+    if again is not None:
+        return again
     reason = "match" if comparison.first_divergence is None else "match_within_noise"
     return Verdict("PASS", reason, None, None, warnings, comparison)
 
@@ -195,8 +245,7 @@ def _mismatch(device: Report, comparison: Comparison, kind: DeviceKind, fixed_sh
     if device.first_call_tokens != device.tokens:
         return REPEATS_OTHERWISE
     # Shares of a sum are rounded before they are added up.
-    eager = device.cores == 1 and not device.graphs and not device.has_interpreted_graphs
-    if kind == "software" and eager and not comparison.bit_equal:
+    if kind == "software" and device.cores == 1 and device.ran_eagerly and not comparison.bit_equal:
         return (
             "Run operator by operator, software cores give the CPU's logits bit for bit; these differ "
             f"(score {comparison.score:.3g})."
@@ -223,7 +272,7 @@ REPEATS_OTHERWISE = "Two generations from the same prompt gave different tokens.
 STATIC = "Keep shapes fixed: a static cache, and inputs of one length."
 
 
-def recompiles_error(device: Evidence, most: int = GRAPHS_OF_A_GENERATION) -> str:
+def recompiles_error(device: Evidence, most: int) -> str:
     """Say how many graphs were compiled, and how many one shape needs."""
     first = len(device.graphs_first_call or ())
     later = len(device.graphs or ()) - first
@@ -234,18 +283,27 @@ def recompiles_error(device: Evidence, most: int = GRAPHS_OF_A_GENERATION) -> st
     )
 
 
-def _non_finite(device: Report, reference: Reference | None) -> Verdict:
+def _non_finite(device: Report, same: Report | None) -> Verdict:
     step, token = (int(index) for index in np.argwhere(~np.isfinite(device.logits))[0])
+    if same is not None and not np.isfinite(same.logits[: step + 1]).all():
+        return not_finite_either("logits")
     bad = int((~np.isfinite(device.logits)).sum())
-    hint = None
-    if reference is not None and not np.isfinite(reference.same.logits).all():
-        hint = "The CPU's logits are not finite either: suspect the checkpoint or its dtype, not the device."
     return Verdict(
         "FAIL",
         "non_finite",
         f"{bad} logits are NaN or infinite, the first at step {step}, token {token}.",
-        hint,
+        None,
         warnings_of(device),
+    )
+
+
+def not_finite_either(what: str) -> Verdict:
+    """Give the verdict on numbers that the CPU cannot compute either, no later than the device."""
+    return Verdict(
+        "SKIPPED",
+        "reference_failed",
+        f"The CPU's {what} are NaN or infinite as well, and no later.",
+        "Suspect the checkpoint or its dtype, not the device; try --dtype float32.",
     )
 
 

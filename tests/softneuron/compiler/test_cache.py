@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path):
     cache = NeffCache(tmp_path / "file" / "cache")
     with pytest.warns(RuntimeWarning, match="takes no new entry"):
         entry, hit = cache.find_or_build(KEY, build)
-    assert not hit
+    assert (hit, entry.kept) == (False, False)
     assert entry.package.read_bytes() == b"machine code" * 100
 
 

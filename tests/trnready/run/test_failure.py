@@ -153,3 +153,20 @@ def test_any_log_is_explained(log):
     failure = explain(Exited(1), log)
     assert failure.reason in REASONS[failure.result]
     assert len(tail(log)) <= 8000
+
+
+BAR = "\rLoading weights:  17%|█▋        | 4/24 [00:00<00:00, 51.48it/s]"
+TORN = _log("torch.OutOfMemoryError: neuron:0 has 24.00 GiB")
+
+
+@given(
+    st.integers(TORN.index("last):") + len("last):\n"), TORN.index("torch.Out")),
+    st.sampled_from([BAR, f"{BAR}\n", f"{BAR}\n\n", f"{BAR}{BAR}"]),
+)
+def test_a_progress_bar_that_tears_a_traceback_apart_hides_no_exception(place, bar):
+    # tqdm draws a bar once more when Python lets go of it, which may be while the traceback is printed.
+    assert last_exception(TORN[:place] + bar + TORN[place:]) == last_exception(TORN)
+
+
+def test_a_progress_bar_is_no_part_of_the_message():
+    assert last_exception(f"{TORN}{BAR}\n") == "torch.OutOfMemoryError: neuron:0 has 24.00 GiB"

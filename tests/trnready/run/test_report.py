@@ -200,3 +200,20 @@ def test_other_arrays_are_refused(tmp_path, arrays, message):
 def test_whether_a_second_call_was_equal_must_be_said(tmp_path, value):
     with pytest.raises(BadReport, match="repeats"):
         read_arrays(_write_arrays(tmp_path, {"latents": LATENTS, "image": IMAGE}, repeats=value), "latents")
+
+
+@pytest.mark.parametrize("given", [-1, [-1], None, []])
+def test_no_end_token_may_be_said_in_several_ways(tmp_path, given):
+    assert read(_write(tmp_path, FACTS | {"end_tokens": given})).end_tokens == ()
+
+
+def test_an_interpreted_graph_is_none_of_the_compiled_ones(tmp_path):
+    graphs = [
+        {"graph_name": "a", "interpreted": True},
+        {"graph_name": "b", "interpreted": False},
+        {"graph_name": "c", "graph_node_count": 0},
+    ]
+    report = read(_write(tmp_path, FACTS | {"graphs": graphs}))
+    assert [each.name for each in report.compiled_graphs or ()] == ["b"]
+    assert report.has_interpreted_graphs
+    assert not report.ran_eagerly

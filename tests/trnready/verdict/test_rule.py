@@ -141,9 +141,72 @@ def test_a_checkpoint_that_is_not_finite_on_the_cpu_either_is_said_to_be():
     device = replace(device, logits=nowhere)
     both = replace(reference, same=replace(reference.same, logits=nowhere))
     verdict = decide(device, both, "software")
-    assert verdict.result == "FAIL"
+    assert (verdict.result, verdict.reason) == ("SKIPPED", "reference_failed")
     assert verdict.hint is not None
     assert "checkpoint" in verdict.hint
+
+
+@pytest.mark.parametrize("first_on_the_cpu", [2, 3, 4])
+def test_only_a_cpu_that_is_not_finite_first_clears_the_device(first_on_the_cpu):
+    # What a device chose after its first NaN may make the CPU's numbers overflow too.
+    device, reference = _case(0.0)
+    ours, theirs = SAME.copy(), SAME.copy()
+    ours[3:] = np.nan
+    theirs[first_on_the_cpu:] = np.inf
+    both = replace(reference, same=replace(reference.same, logits=theirs))
+    verdict = decide(replace(device, logits=ours), both, "software")
+    assert verdict.result == ("SKIPPED" if first_on_the_cpu <= 3 else "FAIL")
+
+
+def test_numbers_that_hardly_stand_out_from_their_noise_are_no_measure():
+    # At this much noise a device that gives zeros scores less than 3.
+    device, reference = _case(0.0)
+    rng = np.random.default_rng(0)
+    loud = SAME + rng.normal(0, SAME.std() / 2, SAME.shape).astype(np.float32)
+    other = replace(reference.other, logits=loud)
+    verdict = decide(device, Reference(reference.same, other), "software")
+    assert (verdict.result, verdict.reason) == ("SKIPPED", "reference_failed")
+    assert verdict.error is not None
+    assert "rounding noise is 0.5" in verdict.error
+
+
+def test_without_a_measure_what_shows_by_itself_is_still_red():
+    device, reference = _case(0.0)
+    flat = np.full_like(SAME, 2.5)
+    none = Reference(replace(reference.same, logits=flat), replace(reference.other, logits=flat))
+    device = replace(device, logits=flat)
+    assert decide(replace(device, graphs=(GRAPH, GRAPH)), none, "software").reason == "recompiles"
+    other = (*device.tokens[:-1], device.tokens[-1] + 1)
+    assert decide(replace(device, first_call_tokens=other), none, "software").reason == "mismatch"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_equal_logits_are_no_measure(dtype):
+    device, reference = _case(0.0)
+    flat = np.full_like(SAME, 2.5)
+    device = replace(device, logits=flat, dtypes=(dtype,))
+    same = replace(reference.same, logits=flat, dtypes=(dtype,))
+    other = None if dtype == "float32" else replace(reference.other, logits=flat)
+    verdict = decide(device, Reference(same, other), "software")
+    assert (verdict.result, verdict.reason) == ("SKIPPED", "reference_failed")
+    assert verdict.error is not None
+    assert "all the same" in verdict.error
+
+
+def test_a_graph_at_o0_is_not_compiled():
+    graph = Graph("g", 9, 0.1, False, None, interpreted=True)
+    device, reference = _case(0.5)
+    device = replace(device, graphs=(graph,), graphs_first_call=(graph,))
+    verdict = decide(device, reference, "software")
+    assert (verdict.result, verdict.warnings) == ("PASS", ("not_compiled",))
+
+
+def test_an_empty_graph_does_not_excuse_an_eager_run_from_the_cpus_bits():
+    empty = Graph("g", 0, 0.1, False, None)
+    device, reference = _case(0.5)
+    device = replace(device, graphs=(empty,), graphs_first_call=(empty,))
+    verdict = decide(device, reference, "software")
+    assert (verdict.result, verdict.reason) == ("FAIL", "mismatch")
 
 
 def test_without_a_reference_nothing_is_known():
