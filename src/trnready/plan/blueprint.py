@@ -5,6 +5,7 @@ it."""
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -110,8 +111,9 @@ def build(config: Any, auto_class: str, dtype: str) -> nn.Module:
 
     try:
         with quiet(), torch.device("meta"):
+            # from_config writes the type into the configuration it is given.
             model: nn.Module = getattr(transformers, auto_class).from_config(
-                config, dtype=getattr(torch, dtype)
+                copy.deepcopy(config), dtype=getattr(torch, dtype)
             )
     except Exception as error:
         raise InvalidConfiguration(f"no model can be built from it ({first_line(error)})") from error

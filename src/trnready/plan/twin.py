@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ ROUTER_STD = 0.05
 loss of the others would not show."""
 MOST_PARAMETERS = 100_000_000
 PROMPT_TOKENS = 12
-DTYPES = ("bfloat16", "float32")
+SAVED = "bfloat16"
+"""Type of the checkpoint that a twin's weights stand for."""
+DTYPES = (SAVED, "float32")
 """Types that a twin runs in."""
 _CALM = re.compile(r"A_log|(^|\.)D$|dt_|time_decay|time_faaaa|\.A$|e_score_correction")
 """Parameters whose values mean rates, not weights: the class's own initialisation is kept."""
@@ -43,16 +46,22 @@ class Twin:
     prompt: tuple[int, ...]
 
     def build(self, dtype: str) -> nn.Module:
-        """Give the model on the CPU with its weights; every call gives the same. The weights are rounded to
-        `dtype` and the model computes in it, but for what Transformers keeps in float32 when it loads a
-        checkpoint in that type."""
+        """Give the model on the CPU with its weights; every call gives the same. They are those of a
+        checkpoint saved in bfloat16, loaded in `dtype`: the model computes in it, but for what Transformers
+        keeps in float32 when it loads a checkpoint in that type."""
         import transformers
 
         torch.manual_seed(SEED)
         with quiet():
-            model: nn.Module = getattr(transformers, self.auto_class).from_config(self.config)
+            model: nn.Module = getattr(transformers, self.auto_class).from_config(
+                copy.deepcopy(self.config), dtype=torch.float32
+            )
         _fill(model)
-        _cast(model, loaded_types(blueprint.build(self.config, self.auto_class, dtype)))
+        saved, types = (
+            loaded_types(blueprint.build(self.config, self.auto_class, each)) for each in (SAVED, dtype)
+        )
+        _cast(model, {name: each for name, each in saved.items() if name in model.state_dict()})
+        _cast(model, types)
         return model.eval()
 
 
@@ -121,7 +130,7 @@ def _fill(model: nn.Module) -> None:
 
 def _cast(model: nn.Module, types: Mapping[str, torch.dtype]) -> None:
     for name, each in (*model.named_parameters(), *model.named_buffers()):
-        if each.is_floating_point():
+        if each.is_floating_point() and name in types:
             each.data = each.data.to(types[name])
 
 

@@ -85,6 +85,18 @@ def test_a_twin_is_the_same_every_time():
     assert first["model.layers.0.mlp.up_proj.weight"].float().std() == pytest.approx(0.2, rel=0.1)
 
 
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_5_text", "mamba2", "rwkv"])
+def test_a_twin_has_the_same_weights_in_every_type(model_type: str):
+    # As if one checkpoint were loaded twice; what a class draws itself must not depend on the type either.
+    made = twin.of_model_type(model_type, CAUSAL)
+    built = [made.build(dtype) for dtype in ("bfloat16", "float32", "bfloat16", "float32")]
+    first = dict(built[0].named_parameters())
+    for model in built[1:]:
+        for name, each in model.named_parameters():
+            assert torch.equal(each.float(), first[name].float()), name
+    assert {each.dtype for each in built[1].parameters()} == {torch.float32}
+
+
 @pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "gpt2", "mamba"])
 def test_no_part_can_be_lost_unnoticed(model_type: str):
     made = twin.of_model_type(model_type, CAUSAL)
