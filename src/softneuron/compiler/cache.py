@@ -76,6 +76,10 @@ def _inspect(folder: Path, expected: Mapping[str, object] | None = None) -> Modu
     return Module(folder.name, folder, fault, meta, size)
 
 
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+"""What could not be kept in a cache; Python removes these folders when the process ends."""
+
+
 class NeffCache:
     """Compiled graphs under one folder, safe for many processes.
 
@@ -143,9 +147,10 @@ class NeffCache:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        folder_kept = Path(tempfile.mkdtemp(prefix="softneuron-neff-"))
-        self._write(key, folder_kept, build)
-        return Entry(f"{_PREFIX}{key}", folder_kept / PACKAGE, kept=False), False
+        _folders.append(tempfile.TemporaryDirectory(prefix="softneuron-neff-", ignore_cleanup_errors=True))
+        folder_of_this_process = Path(_folders[-1].name)
+        self._write(key, folder_of_this_process, build)
+        return Entry(f"{_PREFIX}{key}", folder_of_this_process / PACKAGE, kept=False), False
 
     def _write(self, key: str, folder: Path, build: Callable[[Path], dict[str, object]]) -> None:
         package = folder / PACKAGE

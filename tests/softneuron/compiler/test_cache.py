@@ -170,6 +170,27 @@ def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path):
     assert entry.package.read_bytes() == b"machine code" * 100
 
 
+def test_what_could_not_be_kept_is_gone_with_its_process(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    program = (
+        "import sys, warnings; from pathlib import Path; from softneuron.compiler.cache import NeffCache\n"
+        "warnings.simplefilter('ignore')\n"
+        "def build(package):\n"
+        "    package.write_bytes(b'whole'); return {}\n"
+        f"entry, _ = NeffCache(Path(sys.argv[1])).find_or_build({KEY!r}, build)\n"
+        "print(entry.package.read_bytes().decode())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "file" / "cache")],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_the_default_folder_is_that_of_aws(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("TORCH_NEURONX_NEFF_CACHE_DIR", raising=False)
     assert NeffCache.from_environment().root == Path(DEFAULT_ROOT) == Path("/tmp/neff_cache")
