@@ -27,7 +27,7 @@ from trnready.plan import assign
 from trnready.plan.assign import Assignment
 from trnready.plan.layout import Kind
 from trnready.results import dataset, journal
-from trnready.results.row import Judge, Row
+from trnready.results.row import Judge, Row, age
 from trnready.run import stack
 from trnready.run.failure import Failure, explain, fingerprint
 from trnready.run.memory import host_memory
@@ -124,12 +124,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished test: its row, the folder with `run.py` and `run.log` (None when nothing was run), and why
-    the dataset does not hold the row yet, if so."""
+    """A finished test: its row, the folder with `run.py` and `run.log` (None when nothing was run), why the
+    dataset does not hold the row yet, if so, and the row of the same that is dated later, if there is one."""
 
     row: Row
     folder: Path | None
     not_folded: TrnreadyError | None
+    newer: Row | None = None
 
 
 @dataclass(slots=True)
@@ -268,7 +269,8 @@ def _record(request: Request, row: Row, folder: Path | None) -> Done:
         dataset.compact(request.results)
     except TrnreadyError as error:
         return Done(row, folder, error)
-    return Done(row, folder, None)
+    newest = dataset.latest(request.results, row)
+    return Done(row, folder, None, newest if newest is not None and age(row) < age(newest) else None)
 
 
 def _test(test: _Test) -> Row:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from trnready.check import Done, Request, check
 from trnready.progress import stopped_by_signals, watching
+from trnready.results import dataset, journal
 from trnready.results.row import Row
 from trnready.run.memory import parse_size
 from trnready.script.task import NEW_TOKENS, names
@@ -176,8 +177,17 @@ def show(done: Done, results: Path, console: Console) -> None:
     if done.folder is not None:
         table.add_row("run.py", str(done.folder / "run.py"))
         table.add_row("log", str(done.folder / "run.log"))
-    table.add_row("recorded", str(results / ("data" if done.not_folded is None else "journal")))
+    if done.newer is not None:
+        newer = f"{done.newer.run_id}, of {done.newer.tested_at:%Y-%m-%d %H:%M} UTC"
+        table.add_row("superseded", Text(f"by {newer}: is a clock wrong?", "yellow"))
+    table.add_row("recorded", str(results / _folder(done)))
     console.print(table)
+
+
+def _folder(done: Done) -> str:
+    if done.not_folded is not None:
+        return journal.FOLDER
+    return dataset.DATA if done.newer is None else dataset.HISTORY
 
 
 def _lines(row: Row) -> Iterator[tuple[str, Text]]:

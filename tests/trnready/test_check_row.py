@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from trnready.check import _agree, _compiled, _equal, _is_worth_repeating, _reference_bytes
+from trnready.check import (
+    Request,
+    _agree,
+    _compiled,
+    _equal,
+    _is_worth_repeating,
+    _record,
+    _reference_bytes,
+)
 from trnready.check_row import Attempt, Judged, Long, Warm, as_flaky, content_of, with_long, with_warm
 from trnready.hub.local import open_folder
+from trnready.results import dataset
 from trnready.results.row import Row
 from trnready.run.failure import Failure
 from trnready.run.process import Ended, Finished
@@ -186,6 +196,18 @@ def test_a_long_generation_that_the_cpu_cannot_do_either_says_nothing(make_row):
     skipped = Failure("SKIPPED", "reference_failed", "too long", None, "f")
     row = with_long(make_row(), Long(512, skipped))
     assert (row.result, row.long_reason) == ("PASS", "reference_failed")
+
+
+def test_a_run_that_a_later_dated_one_hides_is_told(make_row, tmp_path):
+    results = tmp_path / "results"
+    request = Request("a/b", "text-generation", results, 1.0)
+    today = make_row(run_id="today")
+    assert _record(request, today, None).newer is None
+    later = make_row(run_id="later", tested_at=today.tested_at + timedelta(days=400))
+    assert _record(request, later, None).newer is None
+    again = make_row(run_id="again", tested_at=today.tested_at + timedelta(days=1))
+    assert _record(request, again, None).newer == later
+    assert [row.run_id for row in dataset.read(results)] == ["later"]
 
 
 def test_a_reference_needs_four_bytes_for_each_parameter():

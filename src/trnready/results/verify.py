@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from trnready.errors import TrnreadyError
@@ -13,6 +14,9 @@ from trnready.results import card, dataset, journal
 from trnready.results.files import temporaries
 from trnready.results.row import Row, age, key
 from trnready.results.schema import UnreadableData
+
+CLOCKS_DIFFER = timedelta(hours=1)
+"""How far another machine's clock may be ahead of this one's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ def verify(results_dir: Path) -> Findings:
     problems += _twice(found[dataset.DATA])
     problems += _in_both(found)
     problems += _outdated(found)
+    problems += _ahead(found)
     problems += _card(results_dir)
     rows_kept = len(found[dataset.DATA]) + len(found[dataset.HISTORY])
     leftovers = tuple(path for folder in found for path in temporaries(results_dir / folder))
@@ -89,6 +94,18 @@ def _outdated(found: dict[str, list[tuple[Path, Row]]]) -> Iterator[str]:
             yield f"{path} holds a run of {row.model_id} ({row.run_id}), and {dataset.DATA}/ has none of it."
         elif newest[key(row)] < age(row):
             yield f"{path} holds a newer run of {row.model_id} ({row.run_id}) than {dataset.DATA}/ has."
+
+
+def _ahead(found: dict[str, list[tuple[Path, Row]]]) -> Iterator[str]:
+    limit = datetime.now(UTC) + CLOCKS_DIFFER
+    for rows in found.values():
+        for path, row in rows:
+            if row.tested_at > limit:
+                when = f"{row.tested_at:%Y-%m-%d %H:%M} UTC"
+                yield (
+                    f"{path} holds a run of {row.model_id} ({row.run_id}) of {when}, which is not yet: it takes "
+                    "the place of every run until then."
+                )
 
 
 def _card(results_dir: Path) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -73,6 +73,14 @@ def test_a_model_that_is_there_twice(results):
     pq.write_table(to_table([*rows, rows[0]]), results / "data" / PAIR)
     assert len(verify(results).problems) == 2
     assert "holds a/b (r1), and so does another row" in verify(results).problems[0]
+
+
+def test_a_run_that_is_dated_in_the_future(results, make_row):
+    hour = timedelta(hours=1)
+    journal.write(results, make_row(model_id="a/soon", tested_at=datetime.now(UTC) + hour / 2, run_id="soon"))
+    assert verify(results).problems == ()
+    journal.write(results, make_row(model_id="a/late", tested_at=datetime.now(UTC) + 2 * hour, run_id="late"))
+    assert "holds a run of a/late (late) of " in problem(results)
 
 
 def test_rows_under_the_wrong_versions(results):
