@@ -21,6 +21,10 @@ TWINS = Path("datasets") / "architectures.jsonl"
 SPLIT_TWINS = TWINS.with_name("architectures-2-cores.jsonl")
 
 
+class NoSuchFolder(TrnreadyError):
+    """A folder that was named on the command line is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """A folder with the catalogs and `selected.yaml`, and the file of twins; either may be missing. Twins
@@ -64,6 +68,20 @@ def find(results_dir: Path, catalogs: Path | None = None) -> Sources:
         catalogs if catalogs is not None else next((each for each in folders if each.is_dir()), None),
         next((each for each in tables if each.is_file()), None),
     )
+
+
+def check_named(results_dir: Path | None, catalogs: Path | None = None) -> None:
+    """Look whether the folders are there that somebody named. Raises `NoSuchFolder`."""
+    if results_dir is not None and not results_dir.is_dir():
+        raise NoSuchFolder(
+            f"there is no results folder at {results_dir}; `trnready check MODEL --results {results_dir}` "
+            "makes one."
+        )
+    if catalogs is not None and not catalogs.is_dir():
+        raise NoSuchFolder(
+            f"there is no folder with catalogs at {catalogs}; "
+            f"`trnready catalog refresh --catalog {catalogs}` makes one."
+        )
 
 
 def digest(files: Iterable[Path]) -> str:
