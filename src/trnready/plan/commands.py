@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option(help="EC2 instance to plan for; by default the smallest trn2 that will do."),
         ] = None,
-        max_cores: Annotated[int, typer.Option(min=1, help="Most NeuronCores to use.")] = trainium.MOST_CORES,
+        max_cores: Annotated[
+            int, typer.Option(min=1, help="Most NeuronCores to use, 1 to 16.")
+        ] = trainium.MOST_CORES,
         cores: Annotated[int | None, typer.Option(help="Ask about this number of NeuronCores alone.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
         hub: Annotated[
