@@ -251,6 +251,25 @@ def test_script_is_the_one_that_ran(client: TestClient, example_rows) -> None:
     assert "No script was recorded" in missing.text
 
 
+def test_a_page_and_its_download_show_no_folder_of_the_testers(tmp_path: Path, make_row, make_space) -> None:
+    folder = "/home/somebody/.cache/models/tiny-1b"
+    row = make_row(model_id="acme/tiny-1b", revision="local-0", run_py=f'MODEL = "{folder}"\nprint(MODEL)\n')
+    journal.write(tmp_path, row)
+    client = TestClient(make_space(tmp_path))
+    page = client.get("/models/acme/tiny-1b").text
+    assert "/home/somebody" not in page
+    assert "The test read the model from a folder of its own machine." in page
+    assert '<a href="/about#device">how to get it</a>' in page
+    line = 'MODEL = "acme/tiny-1b"  # in the test, a folder with this model'
+    assert client.get("/models/acme/tiny-1b/run.py").text == f"{line}\nprint(MODEL)\n"
+    about = client.get("/about").text
+    assert 'id="device"' in about
+    assert (
+        'pip install torch==2.13.0 numpy "setuptools&gt;=77" ninja\npip install --no-build-isolation .'
+        in about
+    )
+
+
 NAMES = [
     ".",
     "..",
