@@ -48,13 +48,19 @@ def names_in(page: str) -> list[str]:
 def test_start_page_is_the_selected_list(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
-    assert names_in(page.text) == [
-        "Qwen/Qwen3-0.6B",
-        "acme/tiny-1b",
-        "acme/broken-7b",
-        "acme/look-3b",
-        "zai/huge-700b",
-    ]
+    # What was tested comes first, and after it our own order, which the heading # gives for all.
+    ours = ["Qwen/Qwen3-0.6B", "acme/tiny-1b", "acme/broken-7b", "acme/look-3b", "zai/huge-700b"]
+    tested = ["acme/broken-7b"]
+    assert names_in(page.text) == tested + [name for name in ours if name not in tested]
+    (address,) = re.findall(r'aria-sort="none" class="col-position num"><a href="([^"]+)"', page.text)
+    assert names_in(client.get(html.unescape(address)).text) == ours
+    (turned,) = re.findall(
+        r'aria-sort="ascending" class="col-position num"><a href="([^"]+)"',
+        client.get(html.unescape(address)).text,
+    )
+    assert names_in(client.get(html.unescape(turned)).text) == ours[::-1]
+    both = names_in(client.get("/", params={"device": "any"}).text)
+    assert both == ["acme/tiny-1b", "acme/broken-7b", "Qwen/Qwen3-0.6B", "acme/look-3b", "zai/huge-700b"]
     text = text_of(page.text)
     assert "On Trainium: passed 1 of 1 tested, 1 skipped, 5 listed." in text
     assert "results from software cores are hidden. Show both" in text
