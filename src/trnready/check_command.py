@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trnready.check import Done, Request, check
+from trnready.console import output
 from trnready.progress import stopped_by_signals, watching
 from trnready.results.row import Row
 from trnready.run.memory import parse_size
@@ -150,7 +151,7 @@ def register(app: typer.Typer) -> None:
         except KeyboardInterrupt:
             typer.echo("trnready: stopped; this run was not recorded, and nothing of it is left.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        show(done, request.results, Console())
+        show(done, request.results, output())
         if done.not_folded is not None:
             raise done.not_folded
         raise typer.Exit(EXIT_STATUS[done.row.result])

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trnready.console import output
 from trnready.hub.checkpoint import NotTestable
 from trnready.hub.description import describe
 from trnready.plan import trainium
@@ -66,7 +67,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         else:
-            show(found, Console())
+            show(found, output())
         raise typer.Exit(0 if found.cores is not None else SKIPPED)
 
     @app.command("predict")
@@ -112,7 +113,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         else:
-            show_prediction(found, Console())
+            show_prediction(found, output())
         raise typer.Exit(EXIT_STATUS[found.result])
 
 

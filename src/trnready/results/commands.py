@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from trnready.console import output
 from trnready.errors import TrnreadyError
 from trnready.results import dataset, units
 from trnready.results.diff import find_pair, pairs
@@ -99,10 +99,10 @@ def _show(rows: list[Row], model: str | None, results: Path, as_json: bool) -> N
     elif not rows:
         typer.echo(f"{results} holds no results yet; `trnready check MODEL --results {results}` makes one.")
     elif model is None:
-        Console().print(overview(rows))
+        output().print(overview(rows))
     else:
         for row in rows:
-            Console().print(details(row))
+            output().print(details(row))
 
 
 def export(
@@ -201,11 +201,14 @@ def overview(rows: list[Row]) -> Table:
 
 def details(row: Row) -> Table:
     """Give every column that a row states, one to a line; `run_py` is left to the Space and to `--json`."""
-    table = Table("column", "value", title=escape(_printable(row.model_id)), title_justify="left")
-    for name, value in row.to_json().items():
-        if value not in (None, [], {}) and name != "run_py":
+    name = escape(_printable(row.model_id))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), title=name, title_justify="left")
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for column, value in row.to_json().items():
+        if value not in (None, [], {}) and column != "run_py":
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            table.add_row(name, escape(_printable(text)))
+            table.add_row(column, escape(_printable(text)))
     return table
 
 
