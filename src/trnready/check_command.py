@@ -198,8 +198,7 @@ def _lines(row: Row) -> Iterator[tuple[str, Text]]:
     yield "recompiles", Text(_number(row.recompiles))
     yield "fallbacks", Text("unknown" if row.fallback_ops is None else ", ".join(row.fallback_ops) or "none")
     if row.compile_s is not None or row.compile_warm_s is not None:
-        seconds = _number(row.compile_s, ".1f", " s"), _number(row.compile_warm_s, ".1f", " s")
-        yield "compile", Text(f"{seconds[0]}; with a filled NEFF cache {seconds[1]}")
+        yield "compiling", Text(_compiling(row))
     if row.tokens_per_s is not None:
         yield "tokens per second", Text(_number(row.tokens_per_s, ".1f"))
     if row.long_tokens is not None:
@@ -223,6 +222,15 @@ def _device(row: Row) -> str:
     if row.device_kind == "hardware":
         return f"Trainium, neuronx-cc {row.neuronx_cc}"
     return f"software NeuronCores, not Trainium ({row.neuronx_cc})"
+
+
+def _compiling(row: Row) -> str:
+    """Say what the compiler took of the first call, and what loading the same graphs took."""
+    loaded = _number(row.compile_warm_s, ".1f", " s")
+    if row.compile_s is None:
+        return f"none: all graphs were in the NEFF cache; loading them {loaded}"
+    compiled = f"{row.compile_s:.1f} s"
+    return compiled if row.compile_warm_s is None else f"{compiled}; loading from the NEFF cache {loaded}"
 
 
 def _number(value: float | None, form: str = "d", unit: str = "") -> str:

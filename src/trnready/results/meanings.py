@@ -94,7 +94,7 @@ STAGES: dict[str, str] = {
     "plan": "choosing cores and how to split",
     "load": "loading the weights onto the device",
     "shard": "splitting the model over the cores",
-    "compile": "compiling the graphs",
-    "run": "generating",
+    "compile": "running the model for the first time, which compiles its graphs",
+    "run": "running the model again, with its graphs compiled",
     "verify": "checking what was generated",
 }

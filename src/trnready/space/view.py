@@ -233,8 +233,8 @@ def _numbers(row: Row) -> list[Fact]:
         _fact("Speed", units.rate(row.tokens_per_s)),
         _fact("First token", units.seconds(row.first_token_s)),
         _fact("Loading", units.seconds(row.load_s)),
-        _fact("Compiling, empty cache", units.seconds(row.compile_s)),
-        _fact("Compiling, filled cache", units.seconds(row.compile_warm_s)),
+        _fact("Compiling", units.seconds(row.compile_s)),
+        _fact("Loading graphs from the cache", units.seconds(row.compile_warm_s)),
     ]
 
 
