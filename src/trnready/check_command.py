@@ -112,7 +112,7 @@ def register(app: typer.Typer) -> None:
             Parallelism | None,
             typer.Option(
                 help="How to split it over cores: tp is tensor parallelism, ep expert parallelism with the "
-                " other layers tensor-parallel where Transformers can; by default, tp where it can, else ep."
+                "other layers tensor-parallel where Transformers can; by default, tp where it can, else ep."
             ),
         ] = None,
         device: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from trnready.results.diff import find_pair, pairs
 from trnready.results.diff_command import diff
 from trnready.results.export import Format, Selection, encode
 from trnready.results.files import write_whole
-from trnready.results.row import Row
+from trnready.results.row import DEVICE_KINDS, REASONS, RESULTS, Row
 from trnready.results.schema import SCHEMA, UnreadableData
 from trnready.results.text import ResultsDir
 from trnready.results.text import printable as _printable
@@ -28,6 +29,10 @@ UNKNOWN = "-"
 """Stands for a value that was not reported, where there is room for no more."""
 
 _STYLES = {"PASS": "green", "FAIL": "red", "SKIPPED": "yellow"}
+
+
+class NoSuchChoice(TrnreadyError):
+    """A word that no row can have."""
 
 
 class NoSuchRow(TrnreadyError):
@@ -127,6 +132,9 @@ def export(
 
     Example: trnready results export failures.csv --result FAIL --columns model_id,reason,error
     """
+    _check_choice("result", result, RESULTS)
+    _check_choice("reason", reason, [each for named in REASONS.values() for each in named])
+    _check_choice("device kind", device_kind, DEVICE_KINDS)
     rows = _read(results)
     pair = None if versions is None else find_pair(pairs(rows), versions)
     chosen = Selection(model, result, reason, task, device_kind, pair).of(rows)
@@ -137,6 +145,11 @@ def export(
         return
     write_whole(output, content)
     typer.echo(f"{units.count(len(chosen), 'row')} written to {output}.", err=True)
+
+
+def _check_choice(what: str, value: str | None, known: Sequence[str]) -> None:
+    if value is not None and value not in known:
+        raise NoSuchChoice(f"there is no {what} {value!r}; there is {', '.join(known)}.")
 
 
 def _format_of(output: Path) -> Format:

@@ -23,7 +23,7 @@ Catalogs = Annotated[
         "--catalog",
         metavar="DIR",
         help="Folder with the Hub's lists and selected.yaml.",
-        show_default="catalog beside the results, or in the working folder",
+        show_default="catalog beside the results or in the working folder, or the one that trnready carries",
     ),
 ]
 
