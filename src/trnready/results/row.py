@@ -97,7 +97,12 @@ class Row:
     belong to the result.
     """
 
-    model_id: str = field(metadata=_doc("Hub id, or the local path, of the checkpoint that was run."))
+    model_id: str = field(
+        metadata=_doc(
+            "Hub id of the checkpoint that was run; of a folder that names none the folder's name, never its "
+            "path."
+        )
+    )
     revision: str | None = field(
         default=None,
         metadata=_doc(
