@@ -220,7 +220,8 @@ class Row:
         default=None, metadata=_doc("Graphs that ran as compiled code; null when not counted.")
     )
     recompiles: int | None = field(
-        default=None, metadata=_doc("Graphs compiled again for a shape already seen; null when not counted.")
+        default=None,
+        metadata=_doc("Graphs compiled beyond those that one input shape needs; null when not counted."),
     )
     graph_breaks: int | None = field(
         default=None, metadata=_doc("Breaks between graphs; null when not counted.")

@@ -28,8 +28,8 @@ def decide(device: Report, kind: DeviceKind, folder: Path | None = None) -> tupl
         return Verdict("FAIL", "mismatch", error, None, warnings), None
     again = rule.recompiles(device)
     if again is None or again > 0:
-        error = f"Graphs were compiled again for a shape that had already run: {again}."
-        return Verdict("FAIL", "recompiles", error, None, warnings), None
+        error = rule.recompiles_error(device)
+        return Verdict("FAIL", "recompiles", error, rule.STATIC, warnings), None
     try:
         judgement = judge_text(device.text, folder)
     except NoJudge as missing:
