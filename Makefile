@@ -86,7 +86,7 @@ check-overhead: setup $(MODEL)  ## what trnready check adds to python3 run.py by
 faults: setup $(MODEL)  ## make the device wrong in every way there is; each must be noticed (up to 30 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m faults
 
-false-alarms: setup $(MODEL)  ## the unbroken device over 20 models, 3 prompts, 2 dtypes: all must pass
+false-alarms: setup $(MODEL)  ## the unbroken device over 21 models, 3 prompts, 2 dtypes: all must pass
 	@PYTHONPATH=tests $(BIN)/python -m faults.alarms
 
 scores:  ## draw docs/scores.svg from what the two above left

@@ -104,8 +104,20 @@ def list_modules(cache: Folder = None) -> None:
             f"{meta['compile_seconds']} s" if "compile_seconds" in meta else "",
             str(meta.get("compiler", "")),
         )
-    Console().print(table)
+    _print(table)
     typer.echo(f"{len(modules)} graphs, {sum(m.size for m in modules) / 2**20:.1f} MiB in {chosen.root}")
+
+
+def _print(table: Table) -> None:
+    """Print a table, fitted to a terminal; elsewhere no line is wrapped, so that names stay whole."""
+    console = Console()
+    if console.file.isatty():
+        console.print(table)
+        return
+    whole = Console(width=1_000_000)
+    with whole.capture() as captured:
+        whole.print(table)
+    typer.echo("\n".join(line.rstrip(" ") for line in captured.get().splitlines()))
 
 
 def _named(cache: NeffCache, name: str) -> Module:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trnready.check import Done, Request, check
+from trnready.console import output
 from trnready.progress import stopped_by_signals, watching
 from trnready.results import dataset, journal
 from trnready.results.row import Row
@@ -121,7 +122,7 @@ def register(app: typer.Typer) -> None:
             Parallelism | None,
             typer.Option(
                 help="How to split it over cores: tp is tensor parallelism, ep expert parallelism with the "
-                " other layers tensor-parallel where Transformers can; by default, tp where it can, else ep."
+                "other layers tensor-parallel where Transformers can; by default, tp where it can, else ep."
             ),
         ] = None,
         device: Annotated[
@@ -160,7 +161,7 @@ def register(app: typer.Typer) -> None:
         except KeyboardInterrupt:
             typer.echo("trnready: stopped; this run was not recorded, and nothing of it is left.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        show(done, request.results, Console())
+        show(done, request.results, output())
         if done.not_folded is not None:
             raise done.not_folded
         raise typer.Exit(EXIT_STATUS[done.row.result])
@@ -216,8 +217,7 @@ def _lines(row: Row) -> Iterator[tuple[str, Text]]:
     yield "recompiles", Text(_number(row.recompiles))
     yield "fallbacks", Text("unknown" if row.fallback_ops is None else ", ".join(row.fallback_ops) or "none")
     if row.compile_s is not None or row.compile_warm_s is not None:
-        seconds = _number(row.compile_s, ".1f", " s"), _number(row.compile_warm_s, ".1f", " s")
-        yield "compile", Text(f"{seconds[0]}; with a filled NEFF cache {seconds[1]}")
+        yield "compiling", Text(_compiling(row))
     if row.tokens_per_s is not None:
         yield "tokens per second", Text(_number(row.tokens_per_s, ".1f"))
     if row.long_tokens is not None:
@@ -241,6 +241,15 @@ def _device(row: Row) -> str:
     if row.device_kind == "hardware":
         return f"Trainium, neuronx-cc {row.neuronx_cc}"
     return f"software NeuronCores, not Trainium ({row.neuronx_cc})"
+
+
+def _compiling(row: Row) -> str:
+    """Say what the compiler took of the first call, and what loading the same graphs took."""
+    loaded = _number(row.compile_warm_s, ".1f", " s")
+    if row.compile_s is None:
+        return f"none: all graphs were in the NEFF cache; loading them {loaded}"
+    compiled = f"{row.compile_s:.1f} s"
+    return compiled if row.compile_warm_s is None else f"{compiled}; loading from the NEFF cache {loaded}"
 
 
 def _number(value: float | None, form: str = "d", unit: str = "") -> str:

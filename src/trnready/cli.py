@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from trnready import check_command, repeat_command
 from trnready.errors import TrnreadyError
@@ -16,8 +19,22 @@ from trnready.results import commands as results_commands
 from trnready.space import commands as space_commands
 from trnready.sweep import commands as sweep_commands
 
+
+class _Commands(TyperGroup):
+    """All commands; what is wrong with an argument is told in words of ours, not of Typer's validator."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run what was asked for. Raises `typer.BadParameter`."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ").replace("Input should", "it should")
+            raise
+
+
 app = typer.Typer(
     name="trnready",
+    cls=_Commands,
     help="Which models run on AWS Trainium? Test one on the neuron device, and look at the results.\n\n"
     "Example: trnready check HuggingFaceTB/SmolLM2-135M-Instruct --results results",
     no_args_is_help=True,
@@ -49,6 +66,19 @@ repeat_command.register(app)
 results_commands.register(app)
 space_commands.register(app)
 sweep_commands.register(app)
+
+
+def _join_lines(commands: typer.Typer) -> None:
+    """Let every paragraph of a help text be wrapped anew: in its docstring it is wrapped for the source."""
+    for command in commands.registered_commands:
+        written = command.help or inspect.getdoc(command.callback) or ""
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", written)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _join_lines(group.typer_instance)
+
+
+_join_lines(app)
 
 
 def main() -> None:

@@ -34,6 +34,10 @@ def stopped_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+WORDS = {"compile": "compile (the first call, tracing included)", "run": "run (the second call)"}
+"""What a stage of `run.py` spans, where its name alone would say less."""
+
+
 @contextmanager
 def watching(console: Console) -> Iterator[Watch]:
     """Show the stages: live on a terminal, as plain lines elsewhere."""
@@ -54,7 +58,9 @@ class _Lines:
         self._start = time.monotonic()
 
     def stage(self, name: str) -> None:
-        print(f"[{time.monotonic() - self._start:6.1f} s] {name}", file=sys.stderr, flush=True)
+        print(
+            f"[{time.monotonic() - self._start:6.1f} s] {WORDS.get(name, name)}", file=sys.stderr, flush=True
+        )
 
     def tick(self) -> None:
         pass
@@ -83,5 +89,5 @@ class _Display:
         for index, ((name, start), end) in enumerate(zip(self._stages, ends, strict=False)):
             present = index == len(self._stages) - 1
             mark = self._spinner if present else Text("✓", "green")
-            grid.add_row(mark, name, Text(f"{end - start:.1f} s", "dim"))
+            grid.add_row(mark, WORDS.get(name, name), Text(f"{end - start:.1f} s", "dim"))
         return grid

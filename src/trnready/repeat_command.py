@@ -20,6 +20,7 @@ from trnready.check_command import (
     Timeout,
     size,
 )
+from trnready.console import output
 from trnready.progress import stopped_by_signals, watching
 from trnready.repeat import Differs, How, Repeated, find, repeat
 from trnready.results.text import ResultsDir, printable
@@ -69,7 +70,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(to_json(repeated), ensure_ascii=False))
         else:
-            _show(repeated, Console())
+            _show(repeated, output())
         if repeated.done.not_folded is not None:
             raise repeated.done.not_folded
         if repeated.outcome:

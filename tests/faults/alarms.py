@@ -1,4 +1,4 @@
-"""`make false-alarms`: the unbroken device over 20 different models, 3 prompts and 2 dtypes. Every one must
+"""`make false-alarms`: the unbroken device over 21 different models, 3 prompts and 2 dtypes. Every one must
 pass; the scores are kept, as those of right devices. Stopped, it goes on with the next model, as long as
 nothing has changed that a score may depend on."""
 

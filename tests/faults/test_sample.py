@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from faults.alarms import MODELS
 from faults.running import Result, not_as_expected, run
 from faults.table import MISMATCH, RIGHT, WRONG, Case, cases, unbroken
 
@@ -81,3 +82,15 @@ def test_the_table_and_the_docs_hold_every_fault_mode():
     assert not any(case.fault for case in unbroken())
     docs = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
     assert [mode for mode in sorted(modes) if f"| `{mode}" not in docs] == []
+
+
+def test_the_docs_count_the_models_of_the_false_alarms():
+    root = Path(__file__).resolve().parents[2]
+    count = len(MODELS)
+    assert len(set(MODELS)) == count
+    for name in ("Makefile", "docs/faults.md"):
+        assert f"the unbroken device over {count} models, 3 prompts, 2 dtypes" in (root / name).read_text()
+    sentence = (
+        f"{6 * count} of the\nright ones are SmolLM2 and {count - 1} random models × 3 prompts × 2 dtypes"
+    )
+    assert sentence in (root / "docs" / "results.md").read_text()

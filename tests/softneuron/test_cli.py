@@ -33,6 +33,17 @@ def test_list_names_graphs_and_their_size(cache: Path):
     assert "2 graphs, 2.0 MiB" in output
 
 
+def test_a_list_that_is_no_terminals_keeps_names_whole(tmp_path: Path):
+    key = "c3" * 60
+    NeffCache(tmp_path).find_or_build(
+        key, lambda package: {"graph_name": "tiny", "bytes": package.write_bytes(b"x")}
+    )
+    _, output = run(tmp_path, "list")
+    (line,) = [line for line in output.splitlines() if "MODULE_" in line]
+    assert line.split()[0] == f"MODULE_{key}"
+    assert line == line.rstrip()
+
+
 def test_show_takes_the_start_of_a_name(cache: Path):
     status, output = run(cache, "show", "MODULE_aa")
     assert (status, json.loads(output)["graph_name"]) == (0, "tiny")

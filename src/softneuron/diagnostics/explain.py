@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import torch
 
@@ -22,6 +24,11 @@ LIBRARIES = ("torch", "transformers", "accelerate", "softneuron", "safetensors",
 """Packages whose lines are not the user's."""
 
 LINES_SHOWN = 5
+
+T = TypeVar("T")
+
+_VALUES = re.compile(r"^\d+/\d+: |(?<=== )-?\d+|(?<=expected )\d+|(?<=actual )\d+")
+"""What differs between failures of the same guard: which graph it guards, and the numbers compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,7 @@ class Explanation:
     graphs: list[dict[str, object]]
     fallback_graphs: list[dict[str, object]]
     recompiles: list[Recompile]
+    given_up: list[str]
     graph_breaks: dict[str, int]
     fallback_ops: list[str]
     operator_shape_pairs: int
@@ -76,9 +84,12 @@ class Watched:
         place, source = _users_line(frames)
         self._lines[place] += 1
         self._sources[place] = source
-        if any(frame.f_code.co_filename.endswith("transformers/generation/utils.py") for frame in frames):
+        generating = [frame for frame in frames if _is_generate(frame)]
+        if generating:
             self._growing.add("generation")
-            if operator_and_shapes.startswith("aten::cat "):
+            # A model's own layers join tensors too; what generate() itself joins is the sequence.
+            joins = operator_and_shapes.startswith("aten::cat ") and generating[0] is frames[0]
+            if joins and not _encodes(frames[0]):
                 self._growing.add("sequence on the device")
 
     def __enter__(self) -> Watched:
@@ -105,6 +116,7 @@ class Watched:
             graphs=graphs,
             fallback_graphs=metrics.get_fallback_graphs(),
             recompiles=recompiles,
+            given_up=_given_up(),
             graph_breaks=breaks,
             fallback_ops=fallbacks,
             operator_shape_pairs=sum(self._lines.values()),
@@ -120,6 +132,16 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _is_generate(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.endswith("transformers/generation/utils.py")
+
+
+def _encodes(frame: FrameType) -> bool:
+    """Say whether the model of this frame of generate() has an encoder, whose inputs belong on the device."""
+    config = getattr(frame.f_locals.get("self"), "config", None)
+    return bool(getattr(config, "is_encoder_decoder", False))
 
 
 def _is_library(filename: str) -> bool:
@@ -145,7 +167,19 @@ def _recompiles() -> list[Recompile]:
             guard=str(one.recompile_reason).strip(),
         )
         for one in get_compilation_metrics()
-        if one.recompile_reason
+        if one.recompile_reason and one.co_name is not None
+    ]
+
+
+def _given_up() -> list[str]:
+    """Give why functions were not compiled again, such as that PyTorch's limit was reached."""
+    from torch._dynamo.utils import get_compilation_metrics
+
+    # Of an attempt that came to nothing PyTorch notes the reason, but not the function.
+    return [
+        str(one.fail_reason).strip().splitlines()[0]
+        for one in get_compilation_metrics()
+        if one.recompile_reason and one.co_name is None and one.fail_reason
     ]
 
 
@@ -186,6 +220,34 @@ def _hints(found: Explanation, growing: set[str]) -> Iterator[str]:
         yield HINTS["max_cache_len"]
 
 
+def _alike(them: Iterable[T], what: Callable[[T], object]) -> list[list[T]]:
+    """Put together those of which the same is told, in the order of the first of each."""
+    groups: dict[object, list[T]] = {}
+    for one in them:
+        groups.setdefault(what(one), []).append(one)
+    return list(groups.values())
+
+
+def _times(them: list[T]) -> str:
+    return f"{len(them)} × " if len(them) > 1 else ""
+
+
+def _graph_line(graph: dict[str, object]) -> tuple[str, str]:
+    """Say what a graph is, and what its inputs are."""
+    how = "loaded" if graph["cache_hit"] else "compiled" if graph["neff_module"] else "interpreted, ready"
+    shapes = [str(shape) for shape in (graph["shapes"] if isinstance(graph["shapes"], list) else [])]
+    return (
+        f"{graph['graph_name']}: {graph['graph_node_count']} nodes, {how}",
+        f"{len(shapes)} inputs, the last: {', '.join(shapes[-3:])}",
+    )
+
+
+def _cause(recompile: Recompile) -> tuple[str, str, str]:
+    """Give what is the same each time that a guard fails: not the values, nor who asked for the guard."""
+    guard = recompile.guard.splitlines()[0].partition(" # ")[0].strip()
+    return recompile.function, recompile.place, _VALUES.sub("", guard)
+
+
 def render(found: Explanation) -> str:
     """The explanation as text for a terminal, at most 100 columns but for names and guards."""
     hits = sum(bool(graph["cache_hit"]) for graph in found.graphs)
@@ -194,18 +256,22 @@ def render(found: Explanation) -> str:
         "softneuron explain (software NeuronCores)",
         f"  graphs             {len(found.graphs)}, {hits} of them loaded from the NEFF cache",
     ]
-    for graph in found.graphs:
-        seconds = float(str(graph["torch_neuronx_compile_us"])) / 1e6
-        how = "loaded" if graph["cache_hit"] else "compiled" if graph["neff_module"] else "interpreted, ready"
-        shapes = [str(shape) for shape in (graph["shapes"] if isinstance(graph["shapes"], list) else [])]
-        out.append(f"    {graph['graph_name']}: {graph['graph_node_count']} nodes, {how} in {seconds:.1f} s")
-        out.append(f"      {len(shapes)} inputs, the last: {', '.join(shapes[-3:])}")
+    for alike in _alike(found.graphs, _graph_line):
+        seconds = sum(float(str(graph["torch_neuronx_compile_us"])) for graph in alike) / 1e6
+        name, inputs = _graph_line(alike[0])
+        out += [f"    {_times(alike)}{name} in {seconds:.1f} s", f"      {inputs}"]
     if found.fallback_graphs:
         out.append(f"  not compiled       {len(found.fallback_graphs)}, run operator by operator")
         out += [f"    {graph['reason']}" for graph in found.fallback_graphs]
     out.append(f"  recompiles         {len(found.recompiles)}")
-    for recompile in found.recompiles:
-        out += [f"    {recompile.function} at {recompile.place}", f"      {recompile.guard}"]
+    for again in _alike(found.recompiles, _cause):
+        out.append(f"    {_times(again)}{again[0].function} at {again[0].place}")
+        out += [f"      {line}" for line in again[0].guard.splitlines()]
+        if len(again) > 1:
+            out.append(f"      the last time: {again[-1].guard.splitlines()[0]}")
+    if found.given_up:
+        out.append(f"  given up           {len(found.given_up)}, run operator by operator from there on")
+        out += [f"    {reason}" for reason in dict.fromkeys(found.given_up)]
     out.append(f"  graph breaks       {sum(found.graph_breaks.values())}")
     out += [f"    {count} × {reason}" for reason, count in found.graph_breaks.items()]
     out.append(f"  operators on host  {', '.join(found.fallback_ops) or 'none'}")

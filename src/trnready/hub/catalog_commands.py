@@ -18,6 +18,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from trnready import carried
 from trnready.errors import TrnreadyError
 from trnready.hub import catalog, refresh, selected
 from trnready.results import units
@@ -85,13 +86,26 @@ def refresh_catalogs(
         )
 
 
-def check_selected(folder: Folder = Path(catalog.FOLDER)) -> None:
+def check_selected(
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--catalog",
+            metavar="DIR",
+            help="Folder with selected.yaml.",
+            show_default="catalog in the working folder, or the one that trnready carries",
+        ),
+    ] = None,
+) -> None:
     """Say which models of selected.yaml the Hub no longer has under that name.
 
     Exit status 0: all are there; 1: the list has to be mended; 2: the Hub does not answer.
 
     Example: trnready catalog check
     """
+    if folder is None:
+        here = Path(catalog.FOLDER)
+        folder = here if here.is_dir() else carried.root() / catalog.FOLDER
     models = selected.read(folder / selected.NAME)
     with _progress() as progress:
         bar = progress.add_task("asking the Hub", total=len(models))

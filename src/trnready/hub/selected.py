@@ -3,6 +3,7 @@ which are left out on purpose and why. The Space's start page lists them in this
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,10 @@ def read(path: Path) -> tuple[Selected, ...]:
     """Read the list, in its order. Raises `BadSelection`."""
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadSelection(f"{path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise BadSelection(f"{path} cannot be read ({os.strerror(error.errno or 0)}).") from error
+    except UnicodeDecodeError as error:
+        raise BadSelection(f"{path} is no text in UTF-8.") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise BadSelection(f"{path} is no YAML ({str(error).splitlines()[0]}).") from error
     if not isinstance(content, Mapping) or not isinstance(content.get("models"), list):

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trnready.console import output
 from trnready.hub.checkpoint import NotTestable
 from trnready.hub.description import describe
 from trnready.plan import trainium
@@ -34,7 +35,9 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option(help="EC2 instance to plan for; by default the smallest trn2 that will do."),
         ] = None,
-        max_cores: Annotated[int, typer.Option(min=1, help="Most NeuronCores to use.")] = trainium.MOST_CORES,
+        max_cores: Annotated[
+            int, typer.Option(min=1, help="Most NeuronCores to use, 1 to 16.")
+        ] = trainium.MOST_CORES,
         cores: Annotated[int | None, typer.Option(help="Ask about this number of NeuronCores alone.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
         hub: Annotated[
@@ -64,7 +67,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         else:
-            show(found, Console())
+            show(found, output())
         raise typer.Exit(0 if found.cores is not None else SKIPPED)
 
     @app.command("predict")
@@ -110,7 +113,7 @@ def register(app: typer.Typer) -> None:
         if as_json:
             typer.echo(json.dumps(found.to_json(), indent=1, ensure_ascii=False))
         else:
-            show_prediction(found, Console())
+            show_prediction(found, output())
         raise typer.Exit(EXIT_STATUS[found.result])
 
 

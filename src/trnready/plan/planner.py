@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from trnready.plan.layout import Layout
+from trnready.plan.layout import Divisor, Layout
 from trnready.plan.trainium import LARGER_SIZES, MOST_CORES, Machine
 from trnready.results.units import size as in_words
 
@@ -130,11 +130,7 @@ def _size(blueprint: Blueprint, layout: Layout, cores: int, where: Machine, toke
     why = []
     if cores > 1 and layout.kind is None:
         why.append("Transformers has neither a tensor-parallel nor an expert-parallel plan for it")
-    why += [
-        f"its {each.count} {each.what} ({each.where}) do not divide by {cores}"
-        for each in layout.obstacles(cores)
-        if cores > 1
-    ]
+    why += [_does_not_divide(each, cores) for each in layout.obstacles(cores) if cores > 1]
     legal = not why
     holds = weights <= where.bytes_per_core
     if not holds:
@@ -143,6 +139,10 @@ def _size(blueprint: Blueprint, layout: Layout, cores: int, where: Machine, toke
         )
     total = weights + cache + activations
     return Size(cores, weights, cache, activations, legal, holds, total <= where.bytes_per_core, tuple(why))
+
+
+def _does_not_divide(what: Divisor, cores: int) -> str:
+    return f"its {what.count} {what.what} ({what.where}) do not divide by {cores}"
 
 
 def activation_allowance(blueprint: Blueprint, tokens: int) -> int:
@@ -184,12 +184,15 @@ def _refusal(
             f"{stuck.cores} cores would hold its weights, but {stuck.why_not[0]}, and no other count "
             "will do.",
         )
-    limit = f"a test's {most.cores}" if most.cores == MOST_CORES else f"the {most.cores} allowed here"
     if needed is not None:
+        limit = "the most that a test uses" if most.cores == MOST_CORES else "the most allowed here"
+        cores = "1 core" if most.cores == 1 else f"each of {most.cores} cores"
+        obstacles = [_does_not_divide(each, needed) for each in layout.obstacles(needed)]
         return (
             "too_large",
-            f"Its weights need {in_words(layout.whole_bytes)}: {needed} cores of {room} would hold them, "
-            f"more than {limit}.",
+            f"Its weights need {in_words(layout.whole_bytes)}, of which {cores} of {room}, {limit}, would "
+            f"hold {in_words(most.weight_bytes)}. By their bytes alone {needed} cores would hold them"
+            f"{', but ' + ' and '.join(obstacles) if obstacles else ''}.",
         )
     return (
         "too_large",

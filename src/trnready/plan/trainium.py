@@ -69,6 +69,11 @@ def machine(instance: str | None, max_cores: int) -> Machine:
     cores. Raises `NoSuchSize`."""
     if max_cores < 1:
         raise NoSuchSize(f"{max_cores} cores are none: --max-cores takes 1 to {MOST_CORES}.")
+    if max_cores > MOST_CORES:
+        raise NoSuchSize(
+            f"a test uses at most {MOST_CORES} cores, four Trainium2 chips, so that nothing is planned for "
+            f"{max_cores}: --max-cores takes 1 to {MOST_CORES}."
+        )
     if instance is None:
         chosen, most = LARGE, MOST_CORES
     elif instance in INSTANCES:
@@ -84,4 +89,9 @@ def check_size(cores: int, where: Machine) -> None:
     """Raise `NoSuchSize` for a number of cores that this machine does not allow."""
     if cores not in where.sizes:
         allowed = ", ".join(str(size) for size in where.sizes)
+        if cores in LARGER_SIZES:
+            raise NoSuchSize(
+                f"a test uses at most {MOST_CORES} cores, four Trainium2 chips, so that nothing is planned "
+                f"for {cores}; it may have {allowed}."
+            )
         raise NoSuchSize(f"a program cannot have {cores} cores there; Trainium allows {allowed}.")

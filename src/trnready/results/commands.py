@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from trnready.console import output
 from trnready.errors import TrnreadyError
 from trnready.results import dataset, units
 from trnready.results.diff import find_pair, pairs
 from trnready.results.diff_command import diff
 from trnready.results.export import Format, Selection, encode
 from trnready.results.files import write_whole
-from trnready.results.row import Row
+from trnready.results.row import DEVICE_KINDS, REASONS, RESULTS, Row
 from trnready.results.schema import SCHEMA, UnreadableData
 from trnready.results.text import ResultsDir
 from trnready.results.text import printable as _printable
@@ -28,6 +29,10 @@ UNKNOWN = "-"
 """Stands for a value that was not reported, where there is room for no more."""
 
 _STYLES = {"PASS": "green", "FAIL": "red", "SKIPPED": "yellow"}
+
+
+class NoSuchChoice(TrnreadyError):
+    """A word that no row can have."""
 
 
 class NoSuchRow(TrnreadyError):
@@ -99,10 +104,10 @@ def _show(rows: list[Row], model: str | None, results: Path, as_json: bool) -> N
     elif not rows:
         typer.echo(f"{results} holds no results yet; `trnready check MODEL --results {results}` makes one.")
     elif model is None:
-        Console().print(overview(rows))
+        output().print(overview(rows))
     else:
         for row in rows:
-            Console().print(details(row))
+            output().print(details(row))
 
 
 def export(
@@ -127,6 +132,9 @@ def export(
 
     Example: trnready results export failures.csv --result FAIL --columns model_id,reason,error
     """
+    _check_choice("result", result, RESULTS)
+    _check_choice("reason", reason, [each for named in REASONS.values() for each in named])
+    _check_choice("device kind", device_kind, DEVICE_KINDS)
     rows = _read(results)
     pair = None if versions is None else find_pair(pairs(rows), versions)
     chosen = Selection(model, result, reason, task, device_kind, pair).of(rows)
@@ -137,6 +145,11 @@ def export(
         return
     write_whole(output, content)
     typer.echo(f"{units.count(len(chosen), 'row')} written to {output}.", err=True)
+
+
+def _check_choice(what: str, value: str | None, known: Sequence[str]) -> None:
+    if value is not None and value not in known:
+        raise NoSuchChoice(f"there is no {what} {value!r}; there is {', '.join(known)}.")
 
 
 def _format_of(output: Path) -> Format:
@@ -201,11 +214,14 @@ def overview(rows: list[Row]) -> Table:
 
 def details(row: Row) -> Table:
     """Give every column that a row states, one to a line; `run_py` is left to the Space and to `--json`."""
-    table = Table("column", "value", title=escape(_printable(row.model_id)), title_justify="left")
-    for name, value in row.to_json().items():
-        if value not in (None, [], {}) and name != "run_py":
+    name = escape(_printable(row.model_id))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0), title=name, title_justify="left")
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for column, value in row.to_json().items():
+        if value not in (None, [], {}) and column != "run_py":
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            table.add_row(name, escape(_printable(text)))
+            table.add_row(column, escape(_printable(text)))
     return table
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from trnready.console import output
 from trnready.results import dataset, journal
 from trnready.results.diff import KINDS, Change, Compared, Difference, difference, find_pair, pair_of, pairs
 from trnready.results.row import Row
@@ -45,7 +45,7 @@ def diff(
         typer.echo(json.dumps({"before": before, "after": after} | found.to_json(), ensure_ascii=False))
     else:
         if any(found.of_kind(kind) for kind in KINDS):
-            Console().print(table(found))
+            output().print(table(found))
         typer.echo(summary(found))
     if found.broken:
         raise typer.Exit(BROKEN)

@@ -56,8 +56,8 @@ REASONS: dict[str, str] = {
     "dynamic_shape": "The model needs a shape that is known only while it runs, and graphs have fixed ones.",
     "compile_error": "The compiler failed on one of the model's graphs.",
     "recompiles": (
-        "The model compiled again for a shape it had already run, in the same process or in a second one "
-        "that should have found its graphs in the cache."
+        "More graphs were compiled than one input shape needs: too many in the first call, any in a "
+        "second call of the same shape, or any in a second process, which should have found all in the cache."
     ),
     "runs_on_cpu": "Part of the model stayed on the CPU, so the device did not do the work.",
     "shard_error": "The model could not be split over the cores as planned.",
@@ -96,7 +96,7 @@ STAGES: dict[str, str] = {
     "plan": "choosing cores and how to split",
     "load": "loading the weights onto the device",
     "shard": "splitting the model over the cores",
-    "compile": "compiling the graphs",
-    "run": "generating",
+    "compile": "running the model for the first time, which compiles its graphs",
+    "run": "running the model again, with its graphs compiled",
     "verify": "checking what was generated",
 }

@@ -97,7 +97,12 @@ class Row:
     belong to the result.
     """
 
-    model_id: str = field(metadata=_doc("Hub id, or the local path, of the checkpoint that was run."))
+    model_id: str = field(
+        metadata=_doc(
+            "Hub id of the checkpoint that was run; of a folder that names none the folder's name, never its "
+            "path."
+        )
+    )
     revision: str | None = field(
         default=None,
         metadata=_doc(
@@ -215,7 +220,8 @@ class Row:
         default=None, metadata=_doc("Graphs that ran as compiled code; null when not counted.")
     )
     recompiles: int | None = field(
-        default=None, metadata=_doc("Graphs compiled again for a shape already seen; null when not counted.")
+        default=None,
+        metadata=_doc("Graphs compiled beyond those that one input shape needs; null when not counted."),
     )
     graph_breaks: int | None = field(
         default=None, metadata=_doc("Breaks between graphs; null when not counted.")

@@ -103,8 +103,8 @@ def _ahead(found: dict[str, list[tuple[Path, Row]]]) -> Iterator[str]:
             if row.tested_at > limit:
                 when = f"{row.tested_at:%Y-%m-%d %H:%M} UTC"
                 yield (
-                    f"{path} holds a run of {row.model_id} ({row.run_id}) of {when}, which is not yet: it takes "
-                    "the place of every run until then."
+                    f"{path} holds a run of {row.model_id} ({row.run_id}) of {when}, which is not yet: it "
+                    "takes the place of every run until then."
                 )
 
 

@@ -116,7 +116,12 @@ def _add_lists(routes: APIRouter, index: Index) -> None:
         reason: Annotated[str | None, _choice("Reason of the newest row.", ALL_REASONS)] = None,
         fingerprint: Annotated[str | None, Query(description="Fingerprint of a failure.")] = None,
         sort: Annotated[
-            str, _choice("What to sort by; position is the list's own order.", SORTS)
+            str,
+            _choice(
+                "What to sort by; position is the list's own order, tested_first the same with those "
+                "first that have a result.",
+                SORTS,
+            ),
         ] = "position",
         descending: Annotated[
             bool | None, Query(description="Largest first; by default as the column is usually read.")

@@ -17,6 +17,7 @@ from trnready.space.runs import Run
 VIEWS = ("selected", "trending", "downloads", "results")
 SORTS = (
     "position",
+    "tested_first",
     "name",
     "downloads",
     "trending",

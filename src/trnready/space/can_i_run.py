@@ -15,7 +15,7 @@ import typer
 
 from trnready.errors import TrnreadyError
 from trnready.results.row import DEVICE_KINDS
-from trnready.space import mirror
+from trnready.space import mirror, sources
 from trnready.space.answer import Answer, answer
 from trnready.space.ask import Ask
 from trnready.space.index import Index
@@ -24,6 +24,7 @@ from trnready.space.query import BadQuery
 
 EXIT_STATUS = {"yes": 0, "no": 1, "unknown": 2}
 TIMEOUT_S = 30
+RESULTS = "results"
 
 
 class NoAnswer(TrnreadyError):
@@ -53,9 +54,14 @@ def can_i_run(
         typer.Option("--space", metavar="URL", help="Ask this Space, such as http://127.0.0.1:7860."),
     ] = None,
     results: Annotated[
-        str,
-        typer.Option("--results", metavar="DIR", help="Ask this folder, or hf://datasets/owner/name."),
-    ] = "results",
+        str | None,
+        typer.Option(
+            "--results",
+            metavar="DIR",
+            help="Ask this folder, or hf://datasets/owner/name.",
+            show_default=RESULTS,
+        ),
+    ] = None,
     task: Annotated[str | None, typer.Option(help="For this task of the Hub's.", show_default="any")] = None,
     neuronx_cc: Annotated[
         str | None,
@@ -84,9 +90,13 @@ def can_i_run(
     raise typer.Exit(EXIT_STATUS[found.word])
 
 
-def _ask_results(results: str, question: Question) -> Answer:
-    address = mirror.parse(results)
-    folder = Path(results) if address is None else mirror.Mirror(address).open()
+def _ask_results(results: str | None, question: Question) -> Answer:
+    address = None if results is None else mirror.parse(results)
+    folder = Path(results or RESULTS) if address is None else mirror.Mirror(address).open()
+    if results is not None:
+        sources.check_named(folder)
+    elif not folder.is_dir():
+        typer.echo(f"warning: there is no results folder at {folder}; --results names one.", err=True)
     ask = Ask(
         neuronx_cc=question.neuronx_cc,
         library_version=question.library_version,

@@ -14,6 +14,7 @@ import typer
 from trnready.errors import TrnreadyError
 from trnready.results import units
 from trnready.space import can_i_run, deploy, howto, mirror, sources
+from trnready.space.can_i_run import RESULTS
 from trnready.space.index import Index
 
 Catalogs = Annotated[
@@ -22,7 +23,7 @@ Catalogs = Annotated[
         "--catalog",
         metavar="DIR",
         help="Folder with the Hub's lists and selected.yaml.",
-        show_default="catalog beside the results, or in the working folder",
+        show_default="catalog beside the results or in the working folder, or the one that trnready carries",
     ),
 ]
 
@@ -47,11 +48,14 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     results: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--results", metavar="DIR", help="Folder that holds the results, or hf://datasets/owner/name."
+            "--results",
+            metavar="DIR",
+            help="Folder that holds the results, or hf://datasets/owner/name.",
+            show_default=RESULTS,
         ),
-    ] = "results",
+    ] = None,
     catalogs: Catalogs = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes any free one.")] = 7860,
@@ -76,15 +80,22 @@ def serve(
     from trnready.space.app import create_app
 
     public = None if neff_bucket is None else howto.bucket(neff_bucket)
-    remote = mirror.parse(results)
+    name = RESULTS if results is None else results
+    remote = mirror.parse(name)
+    sources.check_named(None if results is None or remote else Path(results), catalogs)
     with listen(host, port) as listening:
         if remote is None:
-            folder = Path(results)
+            folder = Path(name)
+            if not folder.is_dir():
+                typer.echo(
+                    f"There is no results folder at {folder} yet: models are listed, none is tested.",
+                    err=True,
+                )
         else:
             follower = mirror.Mirror(remote)
             folder = follower.open()
             follower.follow()
-        index = Index(folder, catalogs, name=results)
+        index = Index(folder, catalogs, name=name)
         if not index.is_built():
             typer.echo("Indexing the names, which is done once (some 20 s for 400,000) …", err=True)
         index.snapshot()
@@ -92,15 +103,16 @@ def serve(
         gc.collect()
         gc.freeze()
         app = create_app(folder, public, index)
-        typer.echo(f"Serving {results} on {address(listening, host)} (Ctrl+C stops)")
+        typer.echo(f"Serving {name} on {address(listening, host)} (Ctrl+C stops)")
         config = uvicorn.Config(app, log_level="warning", server_header=False)
         uvicorn.Server(config).run(sockets=[listening])
 
 
 def index_names(
     results: Annotated[
-        Path, typer.Option("--results", metavar="DIR", help="Folder that holds the results.")
-    ] = Path("results"),
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Folder that holds the results.", show_default=RESULTS),
+    ] = None,
     catalogs: Catalogs = None,
 ) -> None:
     """Build the Space's index beforehand, so that it starts at once.
@@ -109,7 +121,9 @@ def index_names(
 
     Example: trnready space index --results results
     """
-    index = Index(results, catalogs)
+    # Without a name: a Space is indexed before its results are brought.
+    sources.check_named(results, catalogs)
+    index = Index(results or Path(RESULTS), catalogs)
     snapshot = index.snapshot()
     for notice in index.notices():
         typer.echo(f"warning: {notice}", err=True)
@@ -133,7 +147,8 @@ def deploy_space(
     where = mirror.parse(f"{mirror.SCHEME}datasets/{dataset.removeprefix(f'{mirror.SCHEME}datasets/')}")
     if where is None:
         raise AssertionError("an address of this form is always a dataset's")
-    deploy.write(folder, where, sources.find(Path("results"), catalogs))
+    sources.check_named(None, catalogs)
+    deploy.write(folder, where, sources.find(Path(RESULTS), catalogs))
     typer.echo(f"{folder} holds the Space. It starts with: {' '.join(deploy.command(where))}")
     typer.echo(f"To publish it: hf upload OWNER/SPACE {folder} --repo-type space")
 

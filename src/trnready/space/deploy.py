@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib.metadata import requires, version
 from pathlib import Path
 
+from trnready import carried
 from trnready.errors import TrnreadyError
 from trnready.hub import catalog
 from trnready.space.mirror import Address
@@ -146,7 +147,9 @@ def _dependencies() -> list[str]:
 
 def _copy_package(to: Path) -> None:
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(Path(__file__).resolve().parents[1], to, ignore=shutil.ignore_patterns("__pycache__"))
+    # Catalogs and twins are written beside it, those that were asked for.
+    ignored = shutil.ignore_patterns("__pycache__", carried.NAME)
+    shutil.copytree(Path(__file__).resolve().parents[1], to, ignore=ignored)
 
 
 def _copy_catalogs(of: Path, to: Path) -> None:

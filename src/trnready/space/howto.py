@@ -3,6 +3,7 @@ copied first. A model's page lays it out."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from dataclasses import dataclass
@@ -10,10 +11,16 @@ from dataclasses import dataclass
 from trnready.errors import TrnreadyError
 from trnready.results import units
 from trnready.results.row import Row
+from trnready.script.task import literal
 from trnready.space.plain import plain
 
 CACHE = "/tmp/neff_cache"
 """Where the device looks for compiled graphs unless told otherwise."""
+
+TORCH = "2.13.0"
+"""PyTorch's version that softneuron is built for."""
+
+_MODEL = re.compile(r"^MODEL = (?P<value>[\"'].*)$", re.MULTILINE)
 
 _BUCKET = re.compile(r"(?P<name>[\w.-]+/[\w.-]+):(?P<versions>[\w.+,-]+)")
 
@@ -59,6 +66,36 @@ def how_to(row: Row, public: Bucket | None) -> HowTo:
         return HowTo(install, None, _without(row, public))
     source = f"hf://buckets/{public.name}/neuronxcc-{row.neuronx_cc}"
     return HowTo(install, f"hf buckets sync {shlex.quote(source)} {CACHE}", _saved(row))
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A run's `run.py` for a reader's machine; `from_folder` when it names the model where the test named a
+    folder of its own machine."""
+
+    text: str
+    from_folder: bool
+
+
+def script(row: Row) -> Script | None:
+    """Give the script of a run, None when none was recorded. It is the one that ran, but for
+    the model's folder."""
+    if row.run_py is None:
+        return None
+    found = _MODEL.search(row.run_py)
+    if found is None or not _is_absolute(found["value"]):
+        return Script(row.run_py, False)
+    line = f"MODEL = {literal(row.model_id)}  # in the test, a folder with this model"
+    return Script(row.run_py[: found.start()] + line + row.run_py[found.end() :], True)
+
+
+def _is_absolute(value: str) -> bool:
+    """Say whether a Python literal is the path of a folder, of this or another system."""
+    try:
+        path = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return False
+    return isinstance(path, str) and (path.startswith(("/", "\\\\")) or path[1:3] in (":\\", ":/"))
 
 
 def _without(row: Row, public: Bucket | None) -> str:

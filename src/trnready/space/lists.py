@@ -127,7 +127,7 @@ def list_page(snapshot: Snapshot, view: View, asked: Question) -> ListPage:
         search=asked.q,
         result=asked.result or None,
         reason=asked.reason or None,
-        sort=asked.sort or "position",
+        sort=asked.sort or _usual(view, asked),
         descending=None if not asked.order else asked.order == "down",
         page=asked.page,
     )
@@ -148,7 +148,7 @@ def list_page(snapshot: Snapshot, view: View, asked: Question) -> ListPage:
         question=asked,
         listing=listing,
         lines=[Line(entry, None if entry.row else foretell(entry.prediction)) for entry in listing.entries],
-        headings=_headings(view, path, asked, state),
+        headings=_headings(view, asked, state),
         tasks=tasks,
         task=task,
         compilers=compilers,
@@ -169,6 +169,11 @@ def list_page(snapshot: Snapshot, view: View, asked: Question) -> ListPage:
         previous=page(listing.page - 1),
         next=page(listing.page + 1),
     )
+
+
+def _usual(view: View, asked: Question) -> str:
+    """Give the order of a list that nobody ordered: the start page begins with what was tested."""
+    return "tested_first" if view == "selected" and not asked.order else "position"
 
 
 def _elsewhere(view: View, asked: Question) -> list[tuple[str, str]]:
@@ -196,7 +201,7 @@ def _newest_first(versions: Iterable[str]) -> list[str]:
     return sorted(set(versions), key=natural, reverse=True)
 
 
-def _headings(view: View, path: str, asked: Question, state: dict[str, str]) -> list[Heading]:
+def _headings(view: View, asked: Question, state: dict[str, str]) -> list[Heading]:
     columns = [("name", "Model", False), ("result", "Result", False), ("cores", "Cores", True)]
     columns += [("wall_time", "Wall time", True), ("memory", "Peak memory", True)]
     if view in ONE_TASK:
@@ -204,19 +209,19 @@ def _headings(view: View, path: str, asked: Question, state: dict[str, str]) -> 
     columns += [("tested_at", "Tested", True)]
     if view in ONE_TASK or view == "selected":
         columns.insert(0, ("position", "#", True))
-    return [_heading(name, title, numeric, path, asked, state) for name, title, numeric in columns]
+    return [_heading(name, title, numeric, view, asked, state) for name, title, numeric in columns]
 
 
 def _heading(
-    name: str, title: str, numeric: bool, path: str, asked: Question, state: dict[str, str]
+    name: str, title: str, numeric: bool, view: View, asked: Question, state: dict[str, str]
 ) -> Heading:
     usual = "down" if name in _LARGEST_FIRST else "up"
     now = (asked.order or ("down" if asked.sort in _LARGEST_FIRST else "up")) if asked.sort == name else ""
-    if not asked.sort and name == "position":
-        now = "up"
+    if not asked.sort and name == _usual(view, asked):
+        now = asked.order or "up"
     turned = {"up": "down", "down": "up"}.get(now, usual)
     changes = {"sort": name, "order": "" if turned == usual else turned}
-    if name == "position" and turned == "up":
+    if name == "position" and turned == "up" and view != "selected":
         changes = {"sort": "", "order": ""}
     sorted_words = {"up": "ascending", "down": "descending"}.get(now, "none")
-    return Heading(name, title, joined(path, state | changes), sorted_words, numeric)
+    return Heading(name, title, joined(PATHS[view], state | changes), sorted_words, numeric)

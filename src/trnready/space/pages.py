@@ -15,7 +15,7 @@ from trnready.space import compare, coverage_view, failures, lists, view
 from trnready.space.addresses import joined
 from trnready.space.ask import View
 from trnready.space.grouped import Grouped, group
-from trnready.space.howto import Bucket
+from trnready.space.howto import TORCH, Bucket
 from trnready.space.index import Index
 from trnready.space.plain import shown
 from trnready.space.prediction import untested_page
@@ -115,7 +115,7 @@ def _add_studies(page: _Page, index: Index, render: Pages) -> None:
 
     @page("/about")
     def about() -> Response:
-        return render.render("about.html", by_result=REASONS, catalogs=index.about_catalogs())
+        return render.render("about.html", by_result=REASONS, catalogs=index.about_catalogs(), torch=TORCH)
 
 
 def _grouped(snapshot: Snapshot) -> Grouped:
@@ -167,11 +167,11 @@ def _wanted(snapshot: Snapshot, path: str, model_id: str | None) -> _Wanted | No
 
 
 def _script(render: Pages, shown_page: view.ModelPage) -> Response:
-    if shown_page.run_py is None:
+    if shown_page.script is None:
         sentence = "No script was recorded for this run: it ended before there was one."
         return render.refuse(404, "No script", sentence)
     return PlainTextResponse(
-        shown_page.run_py,
+        shown_page.script.text,
         media_type="text/x-python",
         headers={"Content-Disposition": 'attachment; filename="run.py"'},
     )

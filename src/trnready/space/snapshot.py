@@ -357,6 +357,10 @@ class Snapshot:
         descending = ask.sort in _LARGEST_FIRST if ask.descending is None else ask.descending
         if ask.sort == "position":
             return base[::-1] if descending else base
+        if ask.sort == "tested_first":
+            tested = best.run[base] >= 0
+            first, then = (~tested, tested) if descending else (tested, ~tested)
+            return np.concatenate([base[first], base[then]])
         if ask.sort in _RUN_SORTS:
             values = self._of_runs.values[ask.sort][best.run[base]]
             known = ~np.isnan(values)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from trnready import carried
 from trnready.errors import TrnreadyError
 from trnready.hub import catalog, selected
 from trnready.plan import twin_row
@@ -18,7 +19,10 @@ from trnready.space import names
 
 TWINS = Path("datasets") / "architectures.jsonl"
 SPLIT_TWINS = TWINS.with_name("architectures-2-cores.jsonl")
-_CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+class NoSuchFolder(TrnreadyError):
+    """A folder that was named on the command line is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,28 @@ class AboutCatalog:
 
 
 def find(results_dir: Path, catalogs: Path | None = None) -> Sources:
-    """Give what is nearest: what was asked for, what lies beside the results, in the working folder, in the
-    checkout that trnready runs from."""
-    folders = [results_dir / catalog.FOLDER, Path(catalog.FOLDER), _CHECKOUT / catalog.FOLDER]
-    tables = [results_dir / TWINS.name, TWINS, _CHECKOUT / TWINS]
+    """Give what is nearest: what was asked for, what lies beside the results, in the working folder, what
+    trnready carries."""
+    folders = [results_dir / catalog.FOLDER, Path(catalog.FOLDER), carried.root() / catalog.FOLDER]
+    tables = [results_dir / TWINS.name, TWINS, carried.root() / TWINS]
     return Sources(
         catalogs if catalogs is not None else next((each for each in folders if each.is_dir()), None),
         next((each for each in tables if each.is_file()), None),
     )
+
+
+def check_named(results_dir: Path | None, catalogs: Path | None = None) -> None:
+    """Look whether the folders are there that somebody named. Raises `NoSuchFolder`."""
+    if results_dir is not None and not results_dir.is_dir():
+        raise NoSuchFolder(
+            f"there is no results folder at {results_dir}; `trnready check MODEL --results {results_dir}` "
+            "makes one."
+        )
+    if catalogs is not None and not catalogs.is_dir():
+        raise NoSuchFolder(
+            f"there is no folder with catalogs at {catalogs}; "
+            f"`trnready catalog refresh --catalog {catalogs}` makes one."
+        )
 
 
 def digest(files: Iterable[Path]) -> str:

@@ -115,7 +115,7 @@ class ModelPage:
     failure: Failure | None
     stack: list[Fact]
     how_to: howto.HowTo
-    run_py: str | None
+    script: howto.Script | None
     run_py_url: str
     badge_url: str
     api_url: str
@@ -151,7 +151,7 @@ def model_page(
         failure=_failure(chosen, same_failures),
         stack=_stack(chosen),
         how_to=howto.how_to(chosen, public),
-        run_py=chosen.run_py,
+        script=howto.script(chosen),
         run_py_url=script_url(chosen),
         badge_url=f"/badge/{query.quoted(chosen.model_id)}.svg",
         api_url=f"/api/v1/models/{query.quoted(chosen.model_id)}",
@@ -233,8 +233,8 @@ def _numbers(row: Row) -> list[Fact]:
         _fact("Speed", units.rate(row.tokens_per_s)),
         _fact("First token", units.seconds(row.first_token_s)),
         _fact("Loading", units.seconds(row.load_s)),
-        _fact("Compiling, empty cache", units.seconds(row.compile_s)),
-        _fact("Compiling, filled cache", units.seconds(row.compile_warm_s)),
+        _fact("Compiling", units.seconds(row.compile_s)),
+        _fact("Loading graphs from the cache", units.seconds(row.compile_warm_s)),
     ]
 
 

@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from trnready.console import output
 from trnready.errors import TrnreadyError
 from trnready.plan import twin_row
 from trnready.plan.architectures import TASKS, Architecture, architectures
@@ -190,7 +191,7 @@ def show(rows: list[TwinRow]) -> None:
     counts = Counter((row.task, row.result, row.reason) for row in rows)
     for (task, result, reason), count in sorted(counts.items()):
         table.add_row(task, Text(result, COLOURS[result]), reason, str(count))
-    console = Console()
+    console = output()
     console.print(table)
     passed = sum(row.result == "PASS" for row in rows)
     proven = sum(row.counts for row in rows)

@@ -269,7 +269,10 @@ def _mismatch(device: Report, comparison: Comparison, kind: DeviceKind, fixed_sh
 
 
 REPEATS_OTHERWISE = "Two generations from the same prompt gave different tokens."
-STATIC = "Keep shapes fixed: a static cache, and inputs of one length."
+STATIC = (
+    "run.py keeps its shapes fixed, so something else makes more graphs: `softneuron explain run.py` names "
+    "it (on Trainium, TORCH_LOGS=recompiles,graph_breaks does)."
+)
 
 
 def recompiles_error(device: Evidence, most: int) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from softneuron.diagnostics.explain import Recompile, _alike, _cause
+
 SCRIPT = """
 import sys
 import torch
@@ -77,6 +79,69 @@ def test_the_line_that_makes_operator_shapes_grow_is_named(explained):
     assert most["source"] == 'torch.ones(rows, 3, device="neuron") @ x.t()'
     # Four shapes of fill and four of the product.
     assert most["pairs"] == 8 - 1  # the first fill, of 2 x 3, was seen at line 5
+
+
+def test_a_reason_that_comes_again_is_printed_once_with_its_count(tmp_path: Path):
+    script = (
+        "import torch\n"
+        "@torch.compile(backend='neuron')\n"
+        "def scale(t, factor):\n"
+        "    return t * factor\n"
+        "for factor in range(2, 14):\n"
+        "    scale(torch.ones(2, 3, device='neuron'), factor)\n"
+    )
+    done = explain(tmp_path, script, "--json", str(tmp_path / "report.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert len(report["recompiles"]) == 7
+    assert {each["function"] for each in report["recompiles"]} == {"scale"}
+    assert report["given_up"] == ["Dynamo recompile limit exceeded"]
+    assert "    8 × model_inference: 1 nodes, interpreted, ready in" in done.stdout
+    assert done.stdout.count("factor == ") == 2
+    place = f"{tmp_path / 'script.py'}:2"
+    assert f"    7 × scale at {place}\n      0/0: factor == 2 " in done.stdout
+    assert "      the last time: 0/6: factor == 8 " in done.stdout
+    assert "  given up           1, run operator by operator from there on\n" in done.stdout
+    assert "\n    Dynamo recompile limit exceeded\n" in done.stdout
+
+
+def test_a_guard_that_fails_in_another_dimension_is_another_reason():
+    first = Recompile("f", "a.py:1", "0/0: tensor 't' size mismatch at index 0. expected 2, actual 4")
+    again = Recompile("f", "a.py:1", "0/1: tensor 't' size mismatch at index 0. expected 4, actual 6")
+    other = Recompile("f", "a.py:1", "0/2: tensor 't' size mismatch at index 1. expected 3, actual 7")
+    assert _alike([first, other, again], _cause) == [[first, again], [other]]
+
+
+GENERATE = """
+import sys
+import torch
+from transformers import {config}, {auto}
+
+torch.manual_seed(0)
+config = {config}({sizes})
+model = {auto}.from_config(config).to("neuron").eval()
+model.generate(torch.ones(1, 4, dtype=torch.long, device="{device}"), max_new_tokens=3, min_new_tokens=3)
+"""
+SMALL = "vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2"
+SMALL_T5 = "vocab_size=64, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0"
+
+
+@pytest.mark.parametrize(
+    ("config", "auto", "sizes", "device", "told"),
+    [
+        ("LlamaConfig", "AutoModelForCausalLM", SMALL, "cpu", False),
+        ("LlamaConfig", "AutoModelForCausalLM", SMALL, "neuron", True),
+        ("T5Config", "AutoModelForSeq2SeqLM", SMALL_T5, "neuron", False),
+    ],
+)
+def test_inputs_on_the_device_are_told_where_they_are_and_belong_elsewhere(
+    tmp_path: Path, config: str, auto: str, sizes: str, device: str, told: bool
+):
+    script = GENERATE.format(config=config, auto=auto, sizes=sizes, device=device)
+    done = explain(tmp_path, script, "--json", str(tmp_path / "report.json"))
+    assert done.returncode == 0, done.stderr
+    hints = json.loads((tmp_path / "report.json").read_text())["hints"]
+    assert any("leave them on the CPU" in hint for hint in hints) == told
 
 
 def test_traffic_and_memory_are_counted(explained):

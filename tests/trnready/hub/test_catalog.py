@@ -93,3 +93,10 @@ def test_what_is_wrong_with_a_list_is_told(tmp_path, text, wrong):
     path.write_text(text)
     with pytest.raises(selected.BadSelection, match=wrong):
         selected.read(path)
+
+
+def test_a_list_that_is_not_there_is_told(tmp_path):
+    path = tmp_path / "selected.yaml"
+    with pytest.raises(selected.BadSelection) as told:
+        selected.read(path)
+    assert str(told.value) == f"{path} cannot be read (No such file or directory)."

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trnready.plan.blueprint import Blueprint
 from trnready.plan.layout import CacheLayer, Divisor, Layout, Piece, Split
 from trnready.plan.planner import Subject, decide
-from trnready.plan.trainium import LARGER_SIZES, MOST_CORES, machine
+from trnready.plan.trainium import LARGER_SIZES, MOST_CORES, NoSuchSize, check_size, machine
 
 SIZES = (1, 2, 4, 8, 16)
 GIB = 2**30
@@ -141,9 +142,31 @@ def test_a_smaller_machine_has_fewer_and_smaller_cores():
 def test_too_large_says_how_many_would_do():
     plan = decide(_blueprint(_layout_of(500)), Subject("m"), machine(None, MOST_CORES))
     assert (plan.reason, plan.cores_needed) == ("too_large", 32)
-    assert (
-        plan.because
-        == "Its weights need 500.0 GiB: 32 cores of 24.0 GiB would hold them, more than a test's 16."
+    assert plan.because == (
+        "Its weights need 500.0 GiB, of which each of 16 cores of 24.0 GiB, the most that a test uses, would "
+        "hold 31.2 GiB. By their bytes alone 32 cores would hold them."
+    )
+    plan = decide(_blueprint(_layout_of(500, heads=4)), Subject("m"), machine(None, 4))
+    assert plan.because == (
+        "Its weights need 500.0 GiB, of which each of 4 cores of 24.0 GiB, the most allowed here, would hold "
+        "125.0 GiB. By their bytes alone 32 cores would hold them, but its 4 KV heads (k_proj) do "
+        "not divide by 32."
+    )
+
+
+def test_more_cores_than_a_test_uses_are_refused_with_the_reason():
+    for asked in (17, 32, 64):
+        with pytest.raises(NoSuchSize) as told:
+            machine(None, asked)
+        assert str(told.value) == (
+            f"a test uses at most 16 cores, four Trainium2 chips, so that nothing is planned for {asked}: "
+            "--max-cores takes 1 to 16."
+        )
+    with pytest.raises(NoSuchSize) as told:
+        check_size(32, machine(None, MOST_CORES))
+    assert str(told.value) == (
+        "a test uses at most 16 cores, four Trainium2 chips, so that nothing is planned for 32; "
+        "it may have 1, 2, 4, 8, 16."
     )
 
 

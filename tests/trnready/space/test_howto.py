@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trnready.plan import known_plans
-from trnready.space import plan_view
+from trnready.script import task
+from trnready.space import howto, plan_view
 from trnready.space.history import history
 from trnready.space.howto import BadBucket, Bucket, bucket, how_to
 
@@ -115,3 +118,45 @@ def test_history_goes_from_old_versions_to_new_and_keeps_the_device(make_row) ->
     assert chart.points[1].y == chart.y_ticks[0].at
     assert [tick.label for tick in chart.y_ticks] == ["15.0 s", "30.0 s"]
     assert history(rows, rows[3]) is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "line"),
+    [
+        ('"/home/somebody/models/tiny"', 'MODEL = "acme/tiny-1b"  # in the test, a folder with this model'),
+        ("'/home/some\"body/tiny'", 'MODEL = "acme/tiny-1b"  # in the test, a folder with this model'),
+        ('"C:\\\\models\\\\tiny"', 'MODEL = "acme/tiny-1b"  # in the test, a folder with this model'),
+        ('"acme/tiny-1b"', 'MODEL = "acme/tiny-1b"'),
+    ],
+)
+def test_a_script_names_the_model_where_the_test_named_its_own_folder(make_row, folder, line):
+    before, after = "import torch\n\n", "\nREVISION = None\nprint(MODEL)\n"
+    row = make_row(model_id="acme/tiny-1b", run_py=f"{before}MODEL = {folder}{after}")
+    assert howto.script(row) == howto.Script(f"{before}{line}{after}", "#" in line)
+
+
+def test_a_name_cannot_end_the_string_that_it_is_written_in(make_row):
+    name = 'tiny"; import os; "'
+    shown = howto.script(make_row(model_id=name, run_py='MODEL = "/a/b"\n'))
+    assert shown is not None
+    names: dict[str, str] = {}
+    exec(shown.text, names)
+    assert names["MODEL"] == name
+
+
+def test_the_folders_of_every_task_are_found(make_row):
+    for name in task.names():
+        script = task.Script("/home/somebody/tiny", None, task.Prompt("Hello"), "bfloat16")
+        shown = howto.script(make_row(run_py=task.find(name).render(script)))
+        assert shown is not None
+        assert shown.from_folder
+        assert "/home/somebody" not in shown.text
+
+
+def test_no_script_stays_none(make_row):
+    assert howto.script(make_row(run_py=None)) is None
+
+
+def test_the_page_tells_of_the_pytorch_that_the_device_is_built_for():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert f"torch=={howto.TORCH}" in project["project"]["dependencies"]

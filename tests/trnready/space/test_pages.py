@@ -48,13 +48,19 @@ def names_in(page: str) -> list[str]:
 def test_start_page_is_the_selected_list(client: TestClient) -> None:
     page = client.get("/")
     assert page.status_code == 200
-    assert names_in(page.text) == [
-        "Qwen/Qwen3-0.6B",
-        "acme/tiny-1b",
-        "acme/broken-7b",
-        "acme/look-3b",
-        "zai/huge-700b",
-    ]
+    # What was tested comes first, and after it our own order, which the heading # gives for all.
+    ours = ["Qwen/Qwen3-0.6B", "acme/tiny-1b", "acme/broken-7b", "acme/look-3b", "zai/huge-700b"]
+    tested = ["acme/broken-7b"]
+    assert names_in(page.text) == tested + [name for name in ours if name not in tested]
+    (address,) = re.findall(r'aria-sort="none" class="col-position num"><a href="([^"]+)"', page.text)
+    assert names_in(client.get(html.unescape(address)).text) == ours
+    (turned,) = re.findall(
+        r'aria-sort="ascending" class="col-position num"><a href="([^"]+)"',
+        client.get(html.unescape(address)).text,
+    )
+    assert names_in(client.get(html.unescape(turned)).text) == ours[::-1]
+    both = names_in(client.get("/", params={"device": "any"}).text)
+    assert both == ["acme/tiny-1b", "acme/broken-7b", "Qwen/Qwen3-0.6B", "acme/look-3b", "zai/huge-700b"]
     text = text_of(page.text)
     assert "On Trainium: passed 1 of 1 tested, 1 skipped, 5 listed." in text
     assert "results from software cores are hidden. Show both" in text
@@ -249,6 +255,25 @@ def test_script_is_the_one_that_ran(client: TestClient, example_rows) -> None:
     missing = client.get("/models/acme/secret-70b/run.py")
     assert missing.status_code == 404
     assert "No script was recorded" in missing.text
+
+
+def test_a_page_and_its_download_show_no_folder_of_the_testers(tmp_path: Path, make_row, make_space) -> None:
+    folder = "/home/somebody/.cache/models/tiny-1b"
+    row = make_row(model_id="acme/tiny-1b", revision="local-0", run_py=f'MODEL = "{folder}"\nprint(MODEL)\n')
+    journal.write(tmp_path, row)
+    client = TestClient(make_space(tmp_path))
+    page = client.get("/models/acme/tiny-1b").text
+    assert "/home/somebody" not in page
+    assert "The test read the model from a folder of its own machine." in page
+    assert '<a href="/about#device">how to get it</a>' in page
+    line = 'MODEL = "acme/tiny-1b"  # in the test, a folder with this model'
+    assert client.get("/models/acme/tiny-1b/run.py").text == f"{line}\nprint(MODEL)\n"
+    about = client.get("/about").text
+    assert 'id="device"' in about
+    assert (
+        'pip install torch==2.13.0 numpy "setuptools&gt;=77" ninja\npip install --no-build-isolation .'
+        in about
+    )
 
 
 NAMES = [

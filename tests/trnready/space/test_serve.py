@@ -13,8 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from trnready.cli import app
 from trnready.space.commands import CannotListen, address, listen
+from trnready.space.sources import NoSuchFolder
 
 COMMAND = [sys.executable, "-c", "from trnready.cli import main; main()", "serve"]
 
@@ -76,3 +79,44 @@ def test_address_can_be_typed_into_a_browser() -> None:
     with listen("0.0.0.0", 0) as every:
         assert address(every, "0.0.0.0") == f"http://127.0.0.1:{every.getsockname()[1]}"
         assert address(every, "::1").startswith("http://[::1]:")
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["space", "index"], ["can-i-run", "acme/x"]])
+def test_a_results_folder_that_was_named_and_is_not_there_is_told(command: list[str], tmp_path: Path) -> None:
+    missing = tmp_path / "nope"
+    done = CliRunner().invoke(app, [*command, "--results", str(missing)])
+    assert isinstance(done.exception, NoSuchFolder)
+    assert str(done.exception) == (
+        f"there is no results folder at {missing}; `trnready check MODEL --results {missing}` makes one."
+    )
+    assert done.exception.exit_status == 2
+    missing.write_text("no folder")
+    assert isinstance(CliRunner().invoke(app, [*command, "--results", str(missing)]).exception, NoSuchFolder)
+
+
+@pytest.mark.parametrize(
+    "command", [["serve", "--port", "0"], ["space", "index"], ["space", "deploy", "x", "--dataset", "a/b"]]
+)
+def test_a_catalog_folder_that_was_named_and_is_not_there_is_told(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*command, "--catalog", "nope"])
+    assert isinstance(done.exception, NoSuchFolder)
+    assert str(done.exception) == (
+        "there is no folder with catalogs at nope; `trnready catalog refresh --catalog nope` makes one."
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_results_folder_the_lists_are_shown_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = CliRunner().invoke(app, ["can-i-run", "Qwen/Qwen3-0.6B"])
+    assert done.stderr == "warning: there is no results folder at results; --results names one.\n"
+    assert done.stdout.startswith("Qwen/Qwen3-0.6B was not tested.")
+    assert done.exit_code == 2
+    # A Space is indexed before its results are brought.
+    assert CliRunner().invoke(app, ["space", "index"]).exit_code == 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from trnready.hub import packaged
 from trnready.run.report import Graph, Report
-from trnready.verdict import judged
+from trnready.verdict import judged, rule
 from trnready.verdict.calibration import texts
 from trnready.verdict.compare import greedy
 from trnready.verdict.judge import Judgement, NoJudge, fault_of, judge_text, repetition
@@ -158,3 +158,9 @@ def test_a_sharded_run_is_judged_by_its_text():
 def test_a_sound_text_does_not_make_up_for_anything_else(changes, reason):
     verdict, judgement = judged.decide(_report(SOUND, **changes), "software")
     assert (verdict.result, verdict.reason, judgement) == ("FAIL", reason, None)
+    if reason == "recompiles":
+        assert verdict.error == (
+            "The first call compiled 1 graphs (a fixed shape needs at most 2), "
+            "a second one of the same shape 1 more."
+        )
+        assert verdict.hint == rule.STATIC

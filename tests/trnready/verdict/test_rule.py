@@ -355,7 +355,14 @@ def test_compiling_more_than_one_shape_needs_fails(first, later, count):
     graphs = {"graphs_first_call": (GRAPH,) * first, "graphs": (GRAPH,) * (first + later)}
     device, reference = _case(0.0, device=graphs)
     assert recompiles(device) == count
-    assert decide(device, reference, "software").reason == ("recompiles" if count else "match")
+    verdict = decide(device, reference, "software")
+    assert verdict.reason == ("recompiles" if count else "match")
+    if count:
+        assert verdict.error == (
+            f"The first call compiled {first} graphs (a fixed shape needs at most 2), "
+            f"a second one of the same shape {later} more."
+        )
+        assert "`softneuron explain run.py` names it" in str(verdict.hint)
 
 
 def test_wrong_numbers_count_for_more_than_recompiles():
