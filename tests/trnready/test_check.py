@@ -218,7 +218,7 @@ def test_a_changed_result_is_run_twice_and_a_long_generation_is_judged_too(passe
     assert (row.result, row.flaky, row.long_tokens) == ("PASS", False, 40)
     assert row.long_reason in ("match", "match_within_noise")
     stages = [line.split("] ")[1] for line in checked.said.splitlines()]
-    assert stages.count("run") == 3
+    assert stages.count("run (the second call)") == 3
     assert stages.count("reference on the CPU, float32") == 2
     assert f"40 tokens: {row.long_reason}" in checked.shown
 
