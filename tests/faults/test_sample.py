@@ -12,7 +12,7 @@ import pytest
 
 from faults.alarms import MODELS
 from faults.running import Result, not_as_expected, run
-from faults.table import MISMATCH, RIGHT, WRONG, Case, cases, unbroken
+from faults.table import MISMATCH, RIGHT, RIGHT_INTERPRETED, WRONG, Case, cases, unbroken
 
 pytestmark = pytest.mark.usefixtures("neuron")
 
@@ -33,12 +33,12 @@ def several(folder: Path, model: str, *faults: str) -> dict[str, list[object]]:
 def test_faults_of_one_core_are_noticed(folder):
     # nan_logits and skip_layer go through the whole of `trnready check` in its own tests.
     expected = {
-        "": RIGHT,
+        "": RIGHT_INTERPRETED,
         "wrong_kv_row": MISMATCH,
         "attention_scale": MISMATCH,
         "low_precision_weights:6": MISMATCH,
         "ignore_storage_offset": WRONG,
-        "silent_cpu:operator": tuple(f"{each} (fallback_ops)" for each in RIGHT),
+        "silent_cpu:operator": tuple(f"{each} (not_compiled, fallback_ops)" for each in RIGHT),
         "silent_cpu:model": ("FAIL runs_on_cpu",),
         "recompile_each_step": ("FAIL recompiles",),
         "counters_off": ("FAIL error",),
@@ -50,7 +50,7 @@ def test_faults_of_one_core_are_noticed(folder):
 def test_faults_of_experts_are_noticed(folder):
     told = several(folder, "qwen2_moe", "", "wrong_expert", "wrong_router")
     assert [outcome for outcome, *_ in told.values()][1:] == ["FAIL mismatch"] * 2
-    assert told[""][0] in RIGHT
+    assert told[""][0] in RIGHT_INTERPRETED
 
 
 def test_a_fault_that_never_fires_is_told_loudly_and_is_not_as_expected():
