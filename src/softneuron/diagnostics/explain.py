@@ -234,7 +234,8 @@ def _times(them: list[T]) -> str:
 
 def _graph_line(graph: dict[str, object]) -> tuple[str, str]:
     """Say what a graph is, and what its inputs are."""
-    how = "loaded" if graph["cache_hit"] else "compiled" if graph["neff_module"] else "interpreted, ready"
+    interpreted = graph["interpreted"] or not graph["graph_node_count"]
+    how = "loaded" if graph["cache_hit"] else "interpreted, ready" if interpreted else "compiled"
     shapes = [str(shape) for shape in (graph["shapes"] if isinstance(graph["shapes"], list) else [])]
     return (
         f"{graph['graph_name']}: {graph['graph_node_count']} nodes, {how}",

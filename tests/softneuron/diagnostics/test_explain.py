@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from softneuron.diagnostics.explain import Recompile, _alike, _cause
+from softneuron.diagnostics.explain import Recompile, _alike, _cause, _graph_line
 
 SCRIPT = """
 import sys
@@ -150,6 +150,22 @@ def test_traffic_and_memory_are_counted(explained):
     assert report["traffic"]["to_host_copies"] == 1
     assert report["peak_bytes_per_core"][0] > 0
     assert report["peak_bytes_per_core"][1:] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("told", "how"),
+    [
+        ({"cache_hit": True, "neff_module": "MODULE_1"}, "loaded"),
+        ({"neff_module": "MODULE_1"}, "compiled"),
+        ({"neff_module": None}, "compiled"),  # the cache could not take it
+        ({"interpreted": True}, "interpreted, ready"),
+        ({"graph_node_count": 0}, "interpreted, ready"),
+    ],
+)
+def test_a_graph_is_told_as_what_it_is(told, how):
+    graph = {"graph_name": "g", "graph_node_count": 9, "cache_hit": False, "interpreted": False, "shapes": []}
+    line, _ = _graph_line(graph | {"neff_module": None} | told)
+    assert line.endswith(f" nodes, {how}")
 
 
 def test_hints_name_the_line_to_write(explained):
