@@ -119,7 +119,7 @@ class Request:
     @property
     def interpreter(self) -> str:
         """The Python that runs the model."""
-        return sys.executable if self.python is None else str(self.python)
+        return sys.executable if self.python is None else str(self.python.absolute())
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def register(app: typer.Typer) -> None:
             dtype=None if dtype is None else dtype.value,
             device=device.value,
             long=long,
-            python=None if python is None else python.absolute(),
+            python=python,
             cores=cores,
             parallelism=None if parallelism is None else parallelism.value,
             reference_bytes=size(reference_memory),

@@ -59,8 +59,7 @@ def register(app: typer.Typer) -> None:
         Example: trnready repeat 20261201T090000Z-0a1b2c3d --results results
         """
         recorded = find(row, results)
-        interpreter = None if python is None else python.absolute()
-        how = How(timeout, model, interpreter, size(memory), size(reference_memory))
+        how = How(timeout, model, python, size(memory), size(reference_memory))
         try:
             with stopped_by_signals(), watching(Console(stderr=True)) as watch:
                 repeated = repeat(recorded, results, how, watch)

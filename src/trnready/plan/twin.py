@@ -57,12 +57,14 @@ class Twin:
                 copy.deepcopy(self.config), dtype=torch.float32
             )
         _fill(model)
-        saved, types = (
-            loaded_types(blueprint.build(self.config, self.auto_class, each)) for each in (SAVED, dtype)
-        )
-        _cast(model, {name: each for name, each in saved.items() if name in model.state_dict()})
-        _cast(model, types)
+        saved = self._types(SAVED)
+        in_checkpoint = model.state_dict().keys()
+        _cast(model, {name: each for name, each in saved.items() if name in in_checkpoint})
+        _cast(model, saved if dtype == SAVED else self._types(dtype))
         return model.eval()
+
+    def _types(self, dtype: str) -> dict[str, torch.dtype]:
+        return loaded_types(blueprint.build(self.config, self.auto_class, dtype))
 
 
 def of_model_type(model_type: str, auto_class: str, cores: int = 1) -> Twin:

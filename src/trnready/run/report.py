@@ -90,8 +90,7 @@ class Evidence:
     def has_interpreted_graphs(self) -> bool:
         """Whether a graph was captured but not compiled, and ran operator by operator, decomposed all the
         same."""
-        lost = any(each.startswith(_LOST) for each in self.fallback_ops or ())
-        return lost or any(each.interpreted for each in self.graphs or ())
+        return bool(self._lost) or any(each.interpreted for each in self.graphs or ())
 
     @property
     def compiled_graphs(self) -> tuple[Graph, ...] | None:
@@ -99,10 +98,15 @@ class Evidence:
         compiled, are left out. The device lists the latter among its fallbacks."""
         if self.graphs is None:
             return None
-        lost = {each.removeprefix(_LOST) for each in self.fallback_ops or () if each.startswith(_LOST)}
+        lost = self._lost
         return tuple(
             each for each in self.graphs if each.name not in lost and not each.interpreted and each.nodes != 0
         )
+
+    @property
+    def _lost(self) -> set[str]:
+        """The names of the graphs that could not be compiled."""
+        return {each.removeprefix(_LOST) for each in self.fallback_ops or () if each.startswith(_LOST)}
 
     @property
     def ran_eagerly(self) -> bool:

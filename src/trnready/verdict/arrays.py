@@ -72,11 +72,12 @@ def decide(
     flaw = reference_flaw(device, reference.same, reference.other, kind, partial(_differs, device))
     if flaw is not None:
         return incomparable(flaw)
-    for name in ARRAYS[output]:
-        drowned = drowned_by(_noise(name, reference), reference.same.arrays[name])
+    noise = {name: _noise(name, reference) for name in ARRAYS[output]}
+    for name, each in noise.items():
+        drowned = drowned_by(each, reference.same.arrays[name])
         if drowned is not None:
             return _wrong_by_itself(device, graphs) or incomparable(f"of the {name}, {drowned}")
-    main, *others = (_compare(name, device, reference) for name in ARRAYS[output])
+    main, *others = (_compare(name, device, reference, each) for name, each in noise.items())
     wrong = _mismatch(device, reference, (main, *others), kind)
     warnings = warnings_of(device)
     if wrong is not None:
@@ -100,9 +101,8 @@ class _Compared:
     comparison: Comparison
 
 
-def _compare(name: str, device: ArrayReport, reference: ArrayReference) -> _Compared:
+def _compare(name: str, device: ArrayReport, reference: ArrayReference, noise: PerStep) -> _Compared:
     ours, same = device.arrays[name], reference.same.arrays[name]
-    noise = _noise(name, reference)
     per_row = ratios(difference(ours, same), noise)
     comparison = Comparison(
         score=float(np.median(per_row)),
