@@ -17,6 +17,8 @@ def installation(tmp_path, monkeypatch):
     """A small Transformers that notes each time it is imported."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    # Python takes compiled code for that of any file of the same size and second, such as one just edited.
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     folder = tmp_path / "site" / "transformers"
     auto = folder / "models" / "auto"
     auto.mkdir(parents=True)
