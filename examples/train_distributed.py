@@ -74,10 +74,13 @@ def main() -> None:
     )
     trainer = Trainer(model, arguments, train_dataset=RepeatedText(min(256, model.config.vocab_size)))
     trainer.train()
-    print(
-        f"core {torch.neuron.current_device()}: peak {torch.neuron.max_memory_allocated():,} bytes\n", end=""
-    )
-    if trainer.is_world_process_zero():
+    peaks = [torch.neuron.max_memory_allocated()]
+    if on_ranks:
+        peaks = [0] * dist.get_world_size()
+        dist.all_gather_object(peaks, torch.neuron.max_memory_allocated())
+    if trainer.is_world_process_zero():  # lines of several ranks would run into each other
+        for core, peak in enumerate(peaks):
+            print(f"core {core}: peak {peak:,} bytes")
         print("losses", *(f"{entry['loss']:.4f}" for entry in trainer.state.log_history if "loss" in entry))
     if on_ranks:
         dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -53,3 +54,9 @@ def fresh_dynamo() -> Iterator[None]:
     torch_neuronx.reset_dynamo_metrics()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def no_garbage() -> None:
+    """Tensors that earlier tests left in cycles are freed now, not while the test measures memory."""
+    gc.collect()

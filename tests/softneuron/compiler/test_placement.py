@@ -162,7 +162,7 @@ def test_which_inputs_overlap():
     assert find_overlaps([memory, memory[:0], memory]) == {(0, 2, 0)}
 
 
-def test_what_a_graph_was_compiled_for_is_not_kept_alive(fresh_dynamo):
+def test_what_a_graph_was_compiled_for_is_not_kept_alive(fresh_dynamo, no_garbage):
     memory = torch.neuron.memory_allocated()
     compiled = torch.compile(lambda x, y: x.as_strided((3,), (1,), 2) * y[0], backend="neuron", options=O0)
     x, y = count("neuron"), count("neuron")

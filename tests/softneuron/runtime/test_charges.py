@@ -15,6 +15,8 @@ import torch
 MIB = 1024**2
 DONE = ctypes.CFUNCTYPE(None)
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +11,12 @@ import torch
 
 MIB = 1024**2
 
+pytestmark = pytest.mark.usefixtures("no_garbage")
+
 
 @pytest.fixture
-def in_use():
+def in_use(no_garbage):
     """Bytes in use on core 3 beyond those at the start of the test."""
-    gc.collect()
     before = torch.neuron.memory_allocated(3)
     return lambda: torch.neuron.memory_allocated(3) - before
 

@@ -83,7 +83,7 @@ def test_checkpointing_repeats_the_random_numbers(reentrant):
     assert torch.equal(*gradients)
 
 
-def test_saved_tensors_can_wait_on_the_cpu():
+def test_saved_tensors_can_wait_on_the_cpu(no_garbage):
     x = torch.randn(64, 64, device="neuron:3", requires_grad=True)
     before = torch.neuron.memory_allocated(3)
     with torch.autograd.graph.save_on_cpu(pin_memory=True, device_type="neuron"):
