@@ -88,6 +88,7 @@ JudgeRun = Callable[[Report, stack.DeviceKind, int], tuple[Verdict, Judgement | 
 never came to that."""
 
 NO_ROOM = "No space left on device"
+THE_CHECKPOINTS_OWN = "The checkpoint, not the device, is at fault."
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +369,7 @@ def _judge(test: _Test, run: Attempt, name: str = "device", steps: int = NEW_TOK
     kind = check_row.stack_of(report).device_kind
     early = _without_reference(test, report, kind, steps) or _off_plan(test, report)
     if early is not None:
-        return Judged(early, None, None)
+        return Judged(_unless_the_cpu_ends_so(test, early, kind, steps), None, None)
     needed = _reference_bytes(report)
     limit = test.request.reference_bytes
     if needed > (int(host_memory() * REFERENCE_SHARE) if limit is None else limit):
@@ -387,6 +388,19 @@ def _without_reference(
     if isinstance(report, Report):
         return rule.without_reference(report, kind, steps)
     return arrays.without_reference(report, test.task.output, kind)
+
+
+def _unless_the_cpu_ends_so(test: _Test, early: Verdict, kind: stack.DeviceKind, steps: int) -> Verdict:
+    """Give the verdict, or `reference_failed` when a report that does not hold together is the CPU's too."""
+    if early.reason != "error" or test.request.device == "cpu":
+        return early
+    test.watch.stage("the same on the CPU")
+    ran = test.runner.on_cpu("cpu", _steps(steps))
+    _refuse_changed(test)
+    if ran.report is None or _without_reference(test, ran.report, kind, steps) != early:
+        return early
+    error = f"The CPU's run has the same fault. {early.error}"
+    return Verdict("SKIPPED", "reference_failed", error, THE_CHECKPOINTS_OWN)
 
 
 def _off_plan(test: _Test, report: Evidence) -> Verdict | None:
@@ -438,10 +452,19 @@ def _compared(
         other, why = _reference(test, run, report, name, other_dtype, steps)
     test.watch.stage("verify")
     complete = same is not None and (other is not None or other_dtype is None)
-    verdict = _decide(test, report, same if complete else None, other, kind, steps)
-    if not complete and verdict.reason == "reference_failed":
-        verdict = replace(verdict, error=why)
+    verdict = _non_finite(report, same)
+    if verdict is None:
+        verdict = _decide(test, report, same if complete else None, other, kind, steps)
+        if not complete and verdict.reason == "reference_failed":
+            verdict = replace(verdict, error=why)
     return Judged(verdict, same.shown if same is not None else None, None)
+
+
+def _non_finite(report: Report | ArrayReport, same: Report | ArrayReport | None) -> Verdict | None:
+    """Judge numbers that are NaN or infinite, for which one run on the CPU is enough; None where none are."""
+    if isinstance(report, Report):
+        return rule.non_finite(report, same if isinstance(same, Report) else None)
+    return arrays.non_finite(report, same if isinstance(same, ArrayReport) else None)
 
 
 def _decide(
@@ -547,8 +570,8 @@ def _or_the_checkpoints_own(test: _Test, failure: Failure, options: list[str]) -
     if on_cpu.partition(":")[0] != failure.error.partition(":")[0]:
         return failure
     error = f"The CPU cannot run it either: {on_cpu}"
-    hint = "The checkpoint, not the device, is at fault."
-    return Failure("SKIPPED", "reference_failed", error, hint, fingerprint("reference_failed", on_cpu))
+    key = fingerprint("reference_failed", on_cpu)
+    return Failure("SKIPPED", "reference_failed", error, THE_CHECKPOINTS_OWN, key)
 
 
 def _refuse_too_short(test: _Test, run: Attempt, outcome: Judged | Failure, before: Row | None) -> None:
@@ -607,8 +630,20 @@ def _repeated(test: _Test, first: Attempt, one: Judged | Failure, row: Row) -> R
         row = check_row.with_warnings(row, other.verdict)
     left = _compiled(first.ran.report)
     if row.result == "PASS" and left:
-        return check_row.with_warm(replace(row, flaky=False), Warm(ran.report, left, _compiled(ran.report)))
+        return check_row.with_warm(replace(row, flaky=False), _warm(test, ran, left))
     return replace(row, flaky=False)
+
+
+def _warm(test: _Test, second: Ran, left: list[str]) -> Warm:
+    """Say what a second process found of the modules that the first left. A cache that somebody emptied in
+    between says nothing about the graphs, so one that had to build the very same is followed by a third."""
+    warm = Warm(second.report, left, _compiled(second.report))
+    if not warm.built_the_same:
+        return warm
+    test.watch.stage("once more, with what that process left in the NEFF cache")
+    ran = test.runner.on_device("third", ["--device", test.request.device])
+    _refuse_changed(test)
+    return warm if ran.report is None else Warm(ran.report, left, _compiled(ran.report), again=True)
 
 
 def _agree(one: Judged | Failure, other: Judged | Failure) -> bool:

@@ -43,12 +43,19 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """A second process: its report, the modules that the first had left in the cache, and those it compiled
-    all the same."""
+    """A later process: its report, the modules that those before had left in the cache, those it compiled all
+    the same, and whether another had already built nothing but modules that were left to it."""
 
     report: Evidence | None
     left: Sequence[str]
     compiled: Sequence[str]
+    again: bool = False
+
+    @property
+    def built_the_same(self) -> bool:
+        """Whether all it compiled were modules that it should have found: the graphs are the same, and the
+        cache was emptied, or is not read."""
+        return bool(self.compiled) and set(self.compiled) <= set(self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,14 @@ def with_warm(row: Row, warm: Warm) -> Row:
     row = replace(row, neff_hits=_neff_hits(warm.report))
     found = {each.neff_module for each in warm.report.graphs or () if each.cache_hit}
     missed = [each for each in warm.left if each not in found]
-    if warm.compiled:
+    hint = "Something in the graph differs from run to run."
+    if warm.again and warm.built_the_same:
+        error = (
+            f"Two more processes built the same {len(warm.compiled)} of {len(warm.report.graphs or ())} graphs "
+            "again, each of which should have found them in the NEFF cache."
+        )
+        hint = "See whether something empties the cache, and whether its disk has room."
+    elif warm.compiled:
         error = (
             f"A second process compiled {len(warm.compiled)} of {len(warm.report.graphs or ())} graphs "
             "again, though the first had left them in the NEFF cache."
@@ -178,7 +192,7 @@ def with_warm(row: Row, warm: Warm) -> Row:
         reason="recompiles",
         error=error,
         fingerprint=fingerprint("recompiles", error),
-        hint="Something in the graph differs from run to run.",
+        hint=hint,
     )
 
 
@@ -188,16 +202,17 @@ def with_warnings(row: Row, verdict: Verdict) -> Row:
 
 
 def with_long(row: Row, long: Long) -> Row:
-    """Give the row with a long generation, which must pass as well."""
+    """Give the row with a long generation, which must pass as well: one that could not be judged is no
+    PASS."""
     result, reason, error = told(long.outcome)
     row = replace(row, long_tokens=long.tokens, long_reason=reason)
     if isinstance(long.outcome, Judged):
         row = with_warnings(row, long.outcome.verdict)
-    if result != "FAIL":
+    if result == "PASS":
         return row
     error = f"With {long.tokens} tokens: {error}"
     return replace(
-        row, result="FAIL", reason=reason, error=error, fingerprint=fingerprint(reason, error), hint=None
+        row, result=result, reason=reason, error=error, fingerprint=fingerprint(reason, error), hint=None
     )
 
 

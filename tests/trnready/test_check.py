@@ -596,19 +596,57 @@ def test_a_disk_that_is_full_in_mid_run_is_no_failure_of_the_model(tiny_qwen3, t
     assert dataset.read(checked.results) == []
 
 
-def test_a_checkpoint_that_changes_meanwhile_is_not_judged(tiny_qwen3, tmp_path):
-    model = shutil.copytree(tiny_qwen3, tmp_path / "model")
-    command = _command(model, tmp_path / "results")
+def _check_with(
+    model: Path, results: Path, stage: str, do: Callable[[], object], **settings: str
+) -> tuple[int, str]:
+    """Test a model, do something each time a stage begins whose name holds `stage`, and give exit status and
+    stderr."""
+    said = ""
+    environment = _environment(results, **settings)
     with subprocess.Popen(
-        command, env=_environment(tmp_path / "results"), stderr=subprocess.PIPE, text=True
+        _command(model, results), env=environment, stderr=subprocess.PIPE, text=True
     ) as run:
         assert run.stderr is not None
-        said = ""
         for line in run.stderr:
             said += line
-            if "reference on the CPU" in line:
-                (model / "config.json").touch()
-    assert run.returncode == 2
-    assert f"the files of {model} changed while it was being tested: nothing was recorded." in said
+            if stage in line:
+                do()
     assert "Traceback" not in said
-    assert dataset.read(tmp_path / "results") == []
+    return run.returncode, said
+
+
+def test_a_checkpoint_that_changes_meanwhile_is_not_judged(tiny_qwen3, tmp_path):
+    model = shutil.copytree(tiny_qwen3, tmp_path / "model")
+    results = tmp_path / "results"
+    status, said = _check_with(model, results, "reference on the CPU", (model / "config.json").touch)
+    assert status == 2
+    assert f"the files of {model} changed while it was being tested: nothing was recorded." in said
+    assert dataset.read(results) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "result", "hits"), [("in a fresh process", "PASS", 1), ("once more", "FAIL", 0)]
+)
+def test_a_neff_cache_that_is_emptied_meanwhile_says_nothing_once(tiny_qwen3, tmp_path, stage, result, hits):
+    results = tmp_path / "results"
+    cache = Path(_environment(results)["TORCH_NEURONX_NEFF_CACHE_DIR"])
+    compiled = {"NEURON_COMPILER_OPT_LEVEL": "-O1"}
+    _, said = _check_with(tiny_qwen3, results, stage, lambda: shutil.rmtree(cache), **compiled)
+    assert "what that process left in the NEFF cache" in said
+    (row,) = dataset.read(results)
+    assert (row.result, row.graphs, row.neff_hits) == (result, 1, hits)
+    if result == "FAIL":
+        assert row.reason == "recompiles"
+        assert "Two more processes built the same 1 of 1 graphs again" in str(row.error)
+
+
+def test_a_report_that_the_cpu_makes_as_well_is_the_checkpoints_fault(tiny_qwen3, tmp_path):
+    model = shutil.copytree(tiny_qwen3, tmp_path / "model")
+    vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
+    generation = {"eos_token_id": list(range(vocabulary))}
+    (model / "generation_config.json").write_text(json.dumps(generation))
+    checked = _check(model, tmp_path / "results")
+    assert (checked.status, checked.row.reason) == (2, "reference_failed")
+    assert checked.row.error is not None
+    assert checked.row.error.startswith("The CPU's run has the same fault. ")

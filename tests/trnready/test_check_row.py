@@ -165,6 +165,22 @@ def test_a_second_process_that_compiles_again_fails(make_row):
     assert row.error.startswith("A second process compiled 1 of 2 graphs again")
 
 
+def test_only_the_very_same_modules_tell_of_an_emptied_cache():
+    other = replace(BUILT, neff_module="MODULE_2")
+    for graphs, same in ([(BUILT,), True], [(FOUND,), False], [(BUILT, other), False], [(other,), False]):
+        report = _report(graphs=graphs)
+        assert Warm(report, _compiled(_report(graphs=(BUILT,))), _compiled(report)).built_the_same is same
+
+
+def test_modules_that_a_third_process_builds_again_fail(make_row):
+    report = _report(graphs=(BUILT,))
+    row = with_warm(make_row(), Warm(report, _compiled(report), _compiled(report), again=True))
+    assert (row.result, row.reason) == ("FAIL", "recompiles")
+    assert row.error is not None
+    assert row.error.startswith("Two more processes built the same 1 of 1 graphs again")
+    assert "empties the cache" in str(row.hint)
+
+
 def test_a_second_process_that_neither_finds_nor_compiles_fails(make_row):
     row = _warm(make_row(compile_s=9.0))
     assert (row.result, row.reason, row.compile_warm_s) == ("FAIL", "recompiles", None)
@@ -192,10 +208,11 @@ def test_a_long_generation_must_pass_as_well(make_row):
     assert row.error == "With 512 tokens: off"
 
 
-def test_a_long_generation_that_the_cpu_cannot_do_either_says_nothing(make_row):
+def test_a_long_generation_that_could_not_be_judged_is_no_pass(make_row):
     skipped = Failure("SKIPPED", "reference_failed", "too long", None, "f")
     row = with_long(make_row(), Long(512, skipped))
-    assert (row.result, row.long_reason) == ("PASS", "reference_failed")
+    assert (row.result, row.reason, row.long_reason) == ("SKIPPED", "reference_failed", "reference_failed")
+    assert row.error == "With 512 tokens: too long"
 
 
 def test_a_run_that_a_later_dated_one_hides_is_told(make_row, tmp_path):

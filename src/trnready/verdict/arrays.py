@@ -64,9 +64,9 @@ def decide(
     early = without_reference(device, output, kind)
     if early is not None:
         return early
-    for name, rows in device.arrays.items():
-        if not np.isfinite(rows).all():
-            return _non_finite(device, None if reference is None else reference.same, name)
+    not_finite = non_finite(device, None if reference is None else reference.same)
+    if not_finite is not None:
+        return not_finite
     if reference is None:
         return Verdict("SKIPPED", "reference_failed", "The CPU could not run the model, so nothing is known.")
     flaw = reference_flaw(device, reference.same, reference.other, kind, partial(_differs, device))
@@ -74,7 +74,7 @@ def decide(
         return incomparable(flaw)
     noise = {name: _noise(name, reference) for name in ARRAYS[output]}
     for name, each in noise.items():
-        drowned = drowned_by(each, reference.same.arrays[name])
+        drowned = drowned_by(each, reference.same.arrays[name], reference.other is None)
         if drowned is not None:
             return _wrong_by_itself(device, graphs) or incomparable(f"of the {name}, {drowned}")
     main, *others = (_compare(name, device, reference, each) for name, each in noise.items())
@@ -166,19 +166,24 @@ def likeness(embeddings: Rows) -> npt.NDArray[np.float64]:
     return np.asarray((wide[1:] @ wide[0]) / (norms[1:] * norms[0]))
 
 
-def _non_finite(device: ArrayReport, same: ArrayReport | None, name: str) -> Verdict:
-    rows = device.arrays[name]
-    bad = ~np.isfinite(rows)
-    row = int(np.argwhere(bad)[0][0])
-    if same is not None and not np.isfinite(same.arrays[name][: row + 1]).all():
-        return not_finite_either(name)
-    return Verdict(
-        "FAIL",
-        "non_finite",
-        f"{int(bad.sum())} numbers of the {name} are NaN or infinite, the first in {ROWS[name]} {row}.",
-        None,
-        warnings_of(device),
-    )
+def non_finite(device: ArrayReport, same: ArrayReport | None) -> Verdict | None:
+    """Judge numbers that are NaN or infinite, by the CPU's in the same dtype if there are any; None where none
+    are."""
+    for name, rows in device.arrays.items():
+        bad = ~np.isfinite(rows)
+        if not bad.any():
+            continue
+        row = int(np.argwhere(bad)[0][0])
+        if same is not None and not np.isfinite(same.arrays[name][: row + 1]).all():
+            return not_finite_either(name)
+        return Verdict(
+            "FAIL",
+            "non_finite",
+            f"{int(bad.sum())} numbers of the {name} are NaN or infinite, the first in {ROWS[name]} {row}.",
+            None,
+            warnings_of(device),
+        )
+    return None
 
 
 def _flaw(report: ArrayReport, output: Output) -> str | None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
 from trnready.run.report import Report
 from trnready.run.stack import DeviceKind
 from trnready.script.task import NEW_TOKENS
@@ -23,9 +21,7 @@ def decide(
     early = rule.without_reference(device, kind, steps)
     if early is not None:
         return early, None
-    if not np.isfinite(device.logits).all():
-        return rule.decide(device, None, kind, steps), None
-    wrong = rule.wrong_by_itself(device)
+    wrong = rule.non_finite(device, None) or rule.wrong_by_itself(device)
     if wrong is not None:
         return wrong, None
     warnings = rule.warnings_of(device)

@@ -35,6 +35,10 @@ device that gives the same logit for every token would not be far from the CPU. 
 FLOAT32_LIMIT = 1e-4
 """Greatest rms(device - CPU) / rms(CPU) of a float32 model on software cores, at any step."""
 
+MOST_OF_SPREAD = 1 / 100
+"""Greatest share of the spread of the CPU's logits that `FLOAT32_LIMIT` may come to. Logits that have almost
+everything in common make it larger, until a device that leaves out a layer keeps within it."""
+
 DISTINCT_TOKENS = 8
 """A text of fewer different tokens says little about a model."""
 
@@ -176,15 +180,16 @@ def decide(device: Report, reference: Reference | None, kind: DeviceKind, steps:
     early = without_reference(device, kind, steps)
     if early is not None:
         return early
-    if not np.isfinite(device.logits).all():
-        return _non_finite(device, None if reference is None else reference.same)
+    bad = non_finite(device, None if reference is None else reference.same)
+    if bad is not None:
+        return bad
     if reference is None:
         return Verdict("SKIPPED", "reference_failed", "The CPU could not run the model, so nothing is known.")
     flaw = reference_flaw(device, reference.same, reference.other, kind, partial(_differs, device))
     if flaw is not None:
         return incomparable(flaw)
     noise = _noise(reference)
-    drowned = drowned_by(noise, reference.same.logits)
+    drowned = drowned_by(noise, reference.same.logits, reference.other is None)
     if drowned is not None:
         return wrong_by_itself(device) or incomparable(drowned)
     comparison = compare(device.logits, reference.same.logits, noise, device.tokens, device.end_tokens)
@@ -214,12 +219,21 @@ def incomparable(flaw: str) -> Verdict:
     return Verdict("SKIPPED", "reference_failed", f"The CPU's run cannot be compared: {flaw}.")
 
 
-def drowned_by(noise: PerStep, values: Rows) -> str | None:
-    """Say that the CPU's numbers hardly stand out from their own rounding noise, or None."""
+def drowned_by(noise: PerStep, values: Rows, fixed_share: bool) -> str | None:
+    """Say that the CPU's numbers hardly stand out from their own rounding noise, or from the `fixed_share` of
+    their size that takes its place in float32; None when they do."""
     widths = spread(values)
     if not np.median(widths) > 0:
         return "its numbers are all the same, of which any device may have as many"
     share = float(np.median(np.divide(noise, widths, out=np.full_like(noise, np.inf), where=widths > 0)))
+    if fixed_share:
+        allowed = LIMIT * share
+        if allowed <= MOST_OF_SPREAD:
+            return None
+        return (
+            f"what float32 allows, {FLOAT32_LIMIT:.0e} of their size, is {allowed:.2g} of what tells its "
+            f"numbers from each other, which hides too much (at most {MOST_OF_SPREAD:.2g})"
+        )
     if share <= MOST_NOISE:
         return None
     return (
@@ -286,7 +300,11 @@ def recompiles_error(device: Evidence, most: int) -> str:
     )
 
 
-def _non_finite(device: Report, same: Report | None) -> Verdict:
+def non_finite(device: Report, same: Report | None) -> Verdict | None:
+    """Judge logits that are NaN or infinite, by the CPU's in the same dtype if there are any; None where none
+    are."""
+    if np.isfinite(device.logits).all():
+        return None
     step, token = (int(index) for index in np.argwhere(~np.isfinite(device.logits))[0])
     if same is not None and not np.isfinite(same.logits[: step + 1]).all():
         return not_finite_either("logits")

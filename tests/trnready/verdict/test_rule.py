@@ -170,6 +170,16 @@ def test_numbers_that_hardly_stand_out_from_their_noise_are_no_measure():
     assert "rounding noise is 0.5" in verdict.error
 
 
+@pytest.mark.parametrize(("common", "measured"), [(0.0, True), (300.0, True), (6400.0, False)])
+def test_what_logits_have_in_common_does_not_make_room_for_errors_in_float32(common, measured):
+    # 1e-4 of a size of 6400 is 0.64, where the logits differ by 4 from each other: a layer hides in that.
+    alone = SAME + np.float32(common)
+    device = _report(alone, dtypes=("float32",))
+    verdict = decide(device, Reference(_cpu(alone, device, dtypes=("float32",)), None), "software")
+    assert verdict.reason == ("match" if measured else "reference_failed")
+    assert measured or "float32 allows, 1e-04 of their size, is 0.17 of" in str(verdict.error)
+
+
 def test_without_a_measure_what_shows_by_itself_is_still_red():
     device, reference = _case(0.0)
     flat = np.full_like(SAME, 2.5)
