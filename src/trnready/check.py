@@ -120,7 +120,10 @@ class Request:
     @property
     def interpreter(self) -> str:
         """The Python that runs the model."""
-        return sys.executable if self.python is None else str(self.python.absolute())
+        if self.python is None:
+            return sys.executable
+        # A name alone, such as python3.12, is looked for as a shell does.
+        return str(Path(shutil.which(self.python) or self.python).absolute())
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +185,9 @@ def check(request: Request, watch: Watch) -> Done:
     """Test a model and record the result.
 
     Raises `TrnreadyError` (`NoCheckpoint`, `HubUnreachable`, `UnknownTask`, `ResultsNotWritable`,
-    `NoDevice`, `NoRoom`, `TooShort`, `CheckpointChanged`, `NotInstalled`, `NotForThisTask`) when nothing was
-    tested. Any other exception, Ctrl-C among them, leaves nothing behind."""
+    `NoDevice`, `NoRoom`, `TooShort`, `CheckpointChanged`, `NoInterpreter`, `NotInstalled`,
+    `NotForThisTask`) when nothing was tested. Any other exception, Ctrl-C among them, leaves nothing
+    behind."""
     task = find(request.task)
     if request.long is not None and task.output != "logits":
         raise NotForThisTask(

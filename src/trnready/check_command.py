@@ -17,7 +17,7 @@ from trnready.console import output
 from trnready.progress import stopped_by_signals, watching
 from trnready.results import dataset, journal
 from trnready.results.row import Row
-from trnready.run.memory import parse_size
+from trnready.run.memory import NoAmount, parse_size
 from trnready.script.task import NEW_TOKENS, names
 from trnready.verdict import judged
 
@@ -75,8 +75,13 @@ ReferenceMemory = Annotated[
 
 
 def size(given: str | None) -> int | None:
-    """Give a size in bytes, None where none was given."""
-    return None if given is None else parse_size(given)
+    """Give a size in bytes, None where none was given. Raises `NoAmount`."""
+    if given is None:
+        return None
+    found = parse_size(given)
+    if found == 0:
+        raise NoAmount(f"{given[:40]!r} is no memory at all, and nothing runs in that.")
+    return found
 
 
 def register(app: typer.Typer) -> None:
@@ -178,11 +183,18 @@ def show(done: Done, results: Path, console: Console) -> None:
     if done.folder is not None:
         table.add_row("run.py", str(done.folder / "run.py"))
         table.add_row("log", str(done.folder / "run.log"))
-    if done.newer is not None:
-        newer = f"{done.newer.run_id}, of {done.newer.tested_at:%Y-%m-%d %H:%M} UTC"
-        table.add_row("superseded", Text(f"by {newer}: is a clock wrong?", "yellow"))
+    newer = superseded(done)
+    if newer is not None:
+        table.add_row("superseded", Text(newer, "yellow"))
     table.add_row("recorded", str(results / _folder(done)))
     console.print(table)
+
+
+def superseded(done: Done) -> str | None:
+    """Say which row of the same is dated later, so that it counts and not this one; None where none is."""
+    if done.newer is None:
+        return None
+    return f"by {done.newer.run_id}, of {done.newer.tested_at:%Y-%m-%d %H:%M} UTC: is a clock wrong?"
 
 
 def _folder(done: Done) -> str:
@@ -247,9 +259,9 @@ def _compiling(row: Row) -> str:
     """Say what the compiler took of the first call, and what loading the same graphs took."""
     loaded = _number(row.compile_warm_s, ".1f", " s")
     if row.compile_s is None:
-        return f"none: all graphs were in the NEFF cache; loading them {loaded}"
+        return f"none: all graphs were in the NEFF cache; getting them took {loaded}"
     compiled = f"{row.compile_s:.1f} s"
-    return compiled if row.compile_warm_s is None else f"{compiled}; loading from the NEFF cache {loaded}"
+    return compiled if row.compile_warm_s is None else f"{compiled}; getting it from the NEFF cache {loaded}"
 
 
 def _number(value: float | None, form: str = "d", unit: str = "") -> str:

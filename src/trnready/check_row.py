@@ -170,8 +170,8 @@ def with_warm(row: Row, warm: Warm) -> Row:
     hint = "Something in the graph differs from run to run."
     if warm.again and warm.built_the_same:
         error = (
-            f"Two more processes built the same {len(warm.compiled)} of {len(warm.report.graphs or ())} graphs "
-            "again, each of which should have found them in the NEFF cache."
+            f"Two more processes built the same {len(warm.compiled)} of {len(warm.report.graphs or ())} "
+            "graphs again, each of which should have found them in the NEFF cache."
         )
         hint = "See whether something empties the cache, and whether its disk has room."
     elif warm.compiled:

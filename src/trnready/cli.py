@@ -32,6 +32,9 @@ class _Commands(TyperGroup):
             raise
 
 
+PIPE_WIDTH = 120
+"""Columns of help that goes to a pipe or a file."""
+
 app = typer.Typer(
     name="trnready",
     cls=_Commands,
@@ -39,6 +42,9 @@ app = typer.Typer(
     "Example: trnready check HuggingFaceTB/SmolLM2-135M-Instruct --results results",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    # In a pipe Typer's boxes are 80 columns wide and cut long names; Click's plain text keeps them whole.
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={} if sys.stdout.isatty() else {"terminal_width": PIPE_WIDTH},
 )
 
 

@@ -19,6 +19,7 @@ from trnready.check_command import (
     ReferenceMemory,
     Timeout,
     size,
+    superseded,
 )
 from trnready.console import output
 from trnready.progress import stopped_by_signals, watching
@@ -109,6 +110,9 @@ def _show(repeated: Repeated, console: Console) -> None:
             console.print(table)
     if not repeated.outcome:
         console.print("Everything came out the same, times apart.")
+    newer = superseded(repeated.done)
+    if newer is not None:
+        console.print(f"The new run is superseded {newer}", style="yellow", highlight=False)
 
 
 def _short(value: object) -> str:

@@ -430,6 +430,10 @@ def test_a_model_that_transformers_does_not_know_is_skipped_with_a_row(tiny_qwen
     [
         ("tiny", ("--task", "text-to-image", "--long", "512"), "text-to-image generates no tokens"),
         ("tiny", ("--reference-memory", "much"), "'much' is no amount of memory"),
+        ("tiny", ("--memory", "0"), "'0' is no memory at all"),
+        ("tiny", ("--python", "/no/python"), "/no/python is no interpreter to test with: No such file"),
+        ("tiny", ("--python", "/"), "/ is no interpreter to test with: Permission denied"),
+        ("tiny", ("--python", "true"), "/true is no interpreter to test with: it does not run Python"),
         ("/no/such/folder", (), "/no/such/folder does not exist."),
         ("/", (), "/ is no checkpoint: it has no config.json."),
         ("tiny", ("--task", "cooking"), "there is no test for the task 'cooking'"),

@@ -15,9 +15,9 @@ from trnready.progress import watching
 @pytest.mark.parametrize(
     ("cold", "warm", "told"),
     [
-        (26.24, 0.04, "26.2 s; loading from the NEFF cache 0.0 s"),
+        (26.24, 0.04, "26.2 s; getting it from the NEFF cache 0.0 s"),
         (26.24, None, "26.2 s"),
-        (None, 0.04, "none: all graphs were in the NEFF cache; loading them 0.0 s"),
+        (None, 0.04, "none: all graphs were in the NEFF cache; getting them took 0.0 s"),
         (None, None, None),
     ],
 )

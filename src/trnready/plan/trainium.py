@@ -94,4 +94,6 @@ def check_size(cores: int, where: Machine) -> None:
                 f"a test uses at most {MOST_CORES} cores, four Trainium2 chips, so that nothing is planned "
                 f"for {cores}; it may have {allowed}."
             )
+        if cores in LARGE.sizes:
+            raise NoSuchSize(f"{cores} cores are more than --max-cores or --instance leaves: {allowed}.")
         raise NoSuchSize(f"a program cannot have {cores} cores there; Trainium allows {allowed}.")

@@ -79,7 +79,10 @@ REASONS: dict[str, str] = {
     "unsupported_quantization": "The weights are quantized in a way that this stack cannot load.",
     "unsupported_architecture": "The library does not know this architecture, or not for this task.",
     "processor_unavailable": "The model's tokenizer or processor could not be loaded.",
-    "reference_failed": "The CPU could not run the model, so there is nothing to compare the device with.",
+    "reference_failed": (
+        "There is nothing to compare the device with: the CPU could not run the model, or its numbers are no "
+        "measure, being NaN or hardly above their own rounding noise."
+    ),
 }
 
 WARNINGS: dict[str, str] = {

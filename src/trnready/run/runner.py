@@ -19,6 +19,9 @@ ALTERING = ("PYTHONOPTIMIZE", "PYTHONINSPECT", "PYTHONWARNINGS")
 """Settings of the caller's Python that would change how a script runs: Transformers needs its docstrings, a
 warning is no error, and a script that has ended must not wait for commands."""
 
+FOLDERS = frozenset({"HF_HOME", "HF_HUB_CACHE", "TMPDIR", "TORCH_NEURONX_NEFF_CACHE_DIR", "XDG_CACHE_HOME"})
+"""Variables that name a folder."""
+
 LOG_BYTES = 1_000_000
 """As much of a log's end as is read to explain a failure."""
 
@@ -96,6 +99,12 @@ class Runner:
 
     def _process(self, arguments: Sequence[str], log: Path, tick: Callable[[], None]) -> Ended:
         environment = {name: each for name, each in os.environ.items() if name not in ALTERING}
+        # The model runs in a folder of its own, where a relative path would lead elsewhere.
+        for name in FOLDERS & environment.keys():
+            environment[name] = _absolute(environment[name])
+        if "PYTHONPATH" in environment:
+            folders = environment["PYTHONPATH"].split(os.pathsep)
+            environment["PYTHONPATH"] = os.pathsep.join(map(_absolute, folders))
         environment["PYTHONUNBUFFERED"] = "1"
         if self.offline:
             environment["HF_HUB_OFFLINE"] = "1"
@@ -117,6 +126,11 @@ class Runner:
             return read_report(report, self.output), None
         except BadReport as error:
             return None, str(error)
+
+
+def _absolute(path: str) -> str:
+    """Give a path from the root; none, addresses such as `s3://bucket` and `~` stay as they are."""
+    return path if not path or "://" in path or path.startswith("~") else str(Path(path).absolute())
 
 
 def read_report(folder: Path, output: Output) -> Report | ArrayReport:

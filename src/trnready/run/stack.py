@@ -16,10 +16,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from trnready.errors import TrnreadyError
+
 DeviceKind = Literal["hardware", "software"]
 """Trainium, or software cores on a host CPU."""
 
 SOFTWARE_PREFIX = "soft-"
+FAULTS_SUFFIX = "+faults"
 UNKNOWN = "unknown"
 
 _PROBE = """
@@ -39,6 +42,10 @@ except Exception:
     pass
 print(json.dumps(found))
 """
+
+
+class NoInterpreter(TrnreadyError):
+    """What was named as the Python to test with is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,12 @@ def stack_of(versions: Mapping[str, str], instance: str | None, machine: Machine
     if device_version and compiler and machine.device_nodes:
         return Stack("hardware", compiler, dict(versions), instance or machine.instance)
     return Stack("software", UNKNOWN, dict(versions), instance)
+
+
+def is_broken_on_purpose(neuronx_cc: str) -> bool:
+    """Say whether a row's compiler is that of a software device with injected faults (SOFTNEURON_FAULTS),
+    whose results say nothing about models."""
+    return neuronx_cc.endswith(FAULTS_SUFFIX)
 
 
 def this_machine() -> Machine:
@@ -131,14 +144,19 @@ def packages(
 
 
 def missing(python: str, names: Iterable[str]) -> list[str]:
-    """Give those of these packages that the environment of an interpreter does not have."""
+    """Give those of these packages that the environment of an interpreter does not have. Raises
+    `NoInterpreter`."""
     if python == sys.executable:
         return [name for name in names if not _is_here(name)]
     command = [python, "-c", _MISSING, *names]
-    with suppress(OSError, ValueError, subprocess.SubprocessError):
+    try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         return [str(name) for name in json.loads(ran.stdout)]
-    return list(names)
+    except OSError as error:
+        why = error.strerror or str(error)
+    except (ValueError, subprocess.SubprocessError):
+        why = "it does not run Python"
+    raise NoInterpreter(f"{python} is no interpreter to test with: {why}.")
 
 
 _MISSING = """

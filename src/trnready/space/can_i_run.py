@@ -15,6 +15,7 @@ import typer
 
 from trnready.errors import TrnreadyError
 from trnready.results.row import DEVICE_KINDS
+from trnready.script.task import names
 from trnready.space import mirror, sources
 from trnready.space.answer import Answer, answer
 from trnready.space.ask import Ask
@@ -84,6 +85,8 @@ def can_i_run(
     """
     if device_kind not in (None, *DEVICE_KINDS):
         raise BadQuery(f"there is no device kind {device_kind!r}; it is {' or '.join(DEVICE_KINDS)}.")
+    if not model.strip():
+        raise BadQuery("name a model, such as Qwen/Qwen3-0.6B.")
     question = Question(model, task, neuronx_cc, library_version, device_kind)
     found = _ask_results(results, question) if space is None else _ask_space(space, question)
     typer.echo(plain(found.sentence))
@@ -105,6 +108,8 @@ def _ask_results(results: str | None, question: Question) -> Answer:
     index = Index(folder)
     for notice in index.notices():
         typer.echo(f"warning: {notice}", err=True)
+    if question.task not in (None, *index.tasks()):
+        raise BadQuery(f"there is no task {question.task!r} here; trnready tests {', '.join(names())}.")
     found = index.model(question.model_id, question.task, ask)
     if found is None:
         return Answer(

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from trnready.errors import TrnreadyError
-from trnready.results import dataset, journal
+from trnready.results import dataset, journal, units
 from trnready.results.row import NewerSchema, Row, key
+from trnready.run.stack import is_broken_on_purpose
 
-FORMAT = "1"
+FORMAT = "2"
 """Raised whenever the tables change, so that a file of an older trnready is built anew."""
 
 LONGEST_ERROR = 500
@@ -131,9 +132,13 @@ def _take_over(database: sqlite3.Connection, results_dir: Path, wanted: dict[str
             notice = _notice(name, error, kept)
         else:
             database.execute("DELETE FROM runs WHERE path = ?", (name,))
+            shown = [row for row in rows if not is_broken_on_purpose(row.neuronx_cc)]
+            if len(shown) < len(rows):
+                left = units.count(len(rows) - len(shown), "run")
+                notice = f"{name} holds {left} of a device with injected faults, not shown."
             database.executemany(
                 "INSERT INTO runs (path, run_id, identity, columns, content) VALUES (?, ?, ?, ?, ?)",
-                (_record(name, row) for row in rows),
+                (_record(name, row) for row in shown),
             )
         database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (name, mark, notice))
 

@@ -72,6 +72,9 @@ def find(results_dir: Path, catalogs: Path | None = None) -> Sources:
 
 def check_named(results_dir: Path | None, catalogs: Path | None = None) -> None:
     """Look whether the folders are there that somebody named. Raises `NoSuchFolder`."""
+    for named in (results_dir, catalogs):
+        if named is not None and named.exists() and not named.is_dir():
+            raise NoSuchFolder(f"{named} is a file, not a folder.")
     if results_dir is not None and not results_dir.is_dir():
         raise NoSuchFolder(
             f"there is no results folder at {results_dir}; `trnready check MODEL --results {results_dir}` "

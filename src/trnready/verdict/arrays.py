@@ -167,8 +167,8 @@ def likeness(embeddings: Rows) -> npt.NDArray[np.float64]:
 
 
 def non_finite(device: ArrayReport, same: ArrayReport | None) -> Verdict | None:
-    """Judge numbers that are NaN or infinite, by the CPU's in the same dtype if there are any; None where none
-    are."""
+    """Judge numbers that are NaN or infinite, by the CPU's in the same dtype if there are any; None where
+    none are."""
     for name, rows in device.arrays.items():
         bad = ~np.isfinite(rows)
         if not bad.any():

@@ -162,6 +162,8 @@ def test_more_cores_than_a_test_uses_are_refused_with_the_reason():
             f"a test uses at most 16 cores, four Trainium2 chips, so that nothing is planned for {asked}: "
             "--max-cores takes 1 to 16."
         )
+    with pytest.raises(NoSuchSize, match="4 cores are more than --max-cores or --instance leaves: 1, 2"):
+        check_size(4, machine(None, 2))
     with pytest.raises(NoSuchSize) as told:
         check_size(32, machine(None, MOST_CORES))
     assert str(told.value) == (

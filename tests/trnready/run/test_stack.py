@@ -7,11 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from trnready.run.stack import Machine, host_cpu, installed, missing, packages, stack_of, without_device
+from trnready.run.stack import (
+    Machine,
+    NoInterpreter,
+    host_cpu,
+    installed,
+    is_broken_on_purpose,
+    missing,
+    packages,
+    stack_of,
+    without_device,
+)
 
 TRAINIUM = Machine((Path("/dev/neuron0"),), "trn2.48xlarge")
 LAPTOP = Machine((), None)
 AWS = {"torch_neuronx": "2.13.3.0", "neuronx-cc": "2.28.7631.0", "transformers": "5.24.0"}
+
+
+@pytest.mark.parametrize(
+    ("compiler", "broken"), [("soft-0.1.0", False), ("soft-0.1.0+faults", True), ("2.28.7631.0", False)]
+)
+def test_a_device_that_is_broken_on_purpose_shows_in_its_compiler(compiler, broken):
+    assert is_broken_on_purpose(compiler) is broken
 
 
 def test_hardware_takes_devices_a_compiler_and_awss_own_backend():
@@ -82,7 +99,8 @@ def test_what_an_environment_lacks():
     assert missing(sys.executable, names) == ["no-such-package"]
     other = str(Path(sys.executable).with_name("python3"))
     assert missing(other, names) == ["no-such-package"]
-    assert missing("/no/such/python", ["torch"]) == ["torch"]
+    with pytest.raises(NoInterpreter, match="/no/such/python is no interpreter to test with: No such file"):
+        missing("/no/such/python", ["torch"])
 
 
 def test_an_interpreter_that_is_none_is_unknown():

@@ -219,6 +219,9 @@ def test_can_i_run_asks_a_folder(ask, study_dir):
         "Nothing is known of nobody/nothing: it is in no list and has no result.\n",
     )
     assert ask("x", "--device-kind", "toaster")[0] == 2
+    status, said = ask("acme/tiny-1b", "--task", "bogus", *where)
+    assert (status, said[:45]) == (2, "there is no task 'bogus' here; trnready tests")
+    assert ask(" ", *where) == (2, "name a model, such as Qwen/Qwen3-0.6B.")
 
 
 def test_can_i_run_asks_a_space(ask, serve, make_space, study_dir):

@@ -297,6 +297,18 @@ def test_what_was_never_good_is_told_and_the_rest_is_shown(living, make_row):
     assert living.list(Ask(view="selected")).total == 0
 
 
+def test_runs_of_a_device_with_injected_faults_say_nothing_of_a_model(living, make_row):
+    before = living.model("acme/tiny-1b")
+    faulty = make_row(model_id="acme/tiny-1b", neuronx_cc="soft-9.9.9+faults", run_id="faulty")
+    entry = journal.write(living.results_dir, faulty)
+    assert list(living.notices()) == [
+        f"journal/{entry.name} holds 1 run of a device with injected faults, not shown."
+    ]
+    assert living.model("acme/tiny-1b") == before
+    assert living.row("faulty") is None
+    assert "soft-9.9.9+faults" not in {pair.neuronx_cc for pair in living.pairs()}
+
+
 def test_a_start_takes_the_index_that_is_there_and_survives_a_damaged_one(living):
     first = living.snapshot()
     folder = first.names.path.parent

@@ -91,7 +91,9 @@ def test_a_results_folder_that_was_named_and_is_not_there_is_told(command: list[
     )
     assert done.exception.exit_status == 2
     missing.write_text("no folder")
-    assert isinstance(CliRunner().invoke(app, [*command, "--results", str(missing)]).exception, NoSuchFolder)
+    done = CliRunner().invoke(app, [*command, "--results", str(missing)])
+    assert isinstance(done.exception, NoSuchFolder)
+    assert str(done.exception) == f"{missing} is a file, not a folder."
 
 
 @pytest.mark.parametrize(
