@@ -1,9 +1,9 @@
 """Where Accelerate and Transformers put a model when they are left to choose.
 
 Stock Accelerate 1.15 does not list Neuron, so `device_map="auto"` ends on the CPU, on Trainium too; neither
-does stock Transformers, so `pipeline(device=0)` and `pipeline()` do. Here they do as well, with a warning that
-says what to write; `SOFTNEURON_AUTO_PLACEMENT=1` lets them use the cores. Accelerate 1.16 takes any accelerator
-that PyTorch knows, and its choice is left alone.
+does stock Transformers, so `pipeline(device=0)` and `pipeline()` do. Here they do as well, with a warning
+that says what to write; `SOFTNEURON_AUTO_PLACEMENT=1` lets them use the cores. Accelerate 1.16 takes any
+accelerator that PyTorch knows, and its choice is left alone.
 """
 
 from __future__ import annotations
