@@ -9,6 +9,7 @@ from pathlib import Path
 import accelerate
 import pytest
 import torch
+import torch_neuronx
 from packaging.version import Version
 from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
@@ -97,6 +98,25 @@ def test_a_sequential_map_is_accelerates_own_and_begins_with_the_first_core_with
 
 
 @with_1_16
+def test_a_spread_model_is_one_graph_that_is_refused_or_runs_uncompiled(
+    tiny_qwen3, neff_cache, fresh_dynamo, monkeypatch
+):
+    model = load(tiny_qwen3, device_map="auto")
+    inputs = AutoTokenizer.from_pretrained(tiny_qwen3)("Bread is", return_tensors="pt").to(model.device)
+    static = {"cache_implementation": "static", "do_sample": False, "max_new_tokens": 4}
+    message = 'SeveralCores: .* tensors on neuron:0, neuron:1, neuron:2\n.*device_map="neuron"'
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=message):
+        model.generate(**inputs, **static)
+
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
+    torch._dynamo.reset()
+    assert model.generate(**inputs, **static).tolist() == continued(load(tiny_qwen3), tiny_qwen3)
+    assert torch_neuronx.get_dynamo_metrics() == []
+    assert [graph["role"] for graph in torch_neuronx.get_fallback_graphs()] == ["inference"]
+    torch_neuronx.clear_op_tracking()
+
+
+@with_1_16
 def test_a_pipeline_with_an_automatic_map_is_spread_without_a_warning(tiny_qwen3):
     def made(**options):
         return pipeline("text-generation", str(tiny_qwen3), dtype="bfloat16", **options)
@@ -165,16 +185,24 @@ def test_a_model_that_is_too_large_for_a_core_goes_to_several_by_their_free_memo
     assert continued(model, tiny_qwen3) == continued(expected, tiny_qwen3)
 
 
+@pytest.mark.parametrize("switch", ["0", "1"])
 @pytest.mark.parametrize(
-    ("sizes", "places"),
+    ("device_map", "sizes", "places"),
     [
-        ({0: "110KiB", 1: "1MiB", "cpu": "1MiB"}, {"neuron:0", "neuron:1"}),
-        ({3: "1MiB", 2: "110KiB"}, {"neuron:2", "neuron:3"}),
-        ({2: 2**20}, {"neuron:2"}),
+        ("auto", {0: "1MiB"}, {"neuron:0"}),
+        ("auto", {0: "110KiB", 1: "1MiB", "cpu": "1MiB"}, {"neuron:0", "neuron:1"}),
+        ("sequential", {3: "1MiB", 2: "110KiB"}, {"neuron:2", "neuron:3"}),
+        ("auto", {0: "110KiB", "cpu": "1GiB"}, {"neuron:0", "meta"}),
+        ("auto", {0: 110 * 1024, "cpu": 0}, {"neuron:0", "meta"}),
     ],
+    ids=["one core", "two cores", "cores out of order", "the rest in host memory", "the rest on disk"],
 )
-def test_a_model_keeps_to_the_sizes_given_for_cores(tiny_qwen3, chosen, sizes, places):
-    model = load(tiny_qwen3, device_map="auto", max_memory=sizes)
+def test_a_model_keeps_to_the_sizes_given_and_says_what_it_says_on_the_cpu(
+    tiny_qwen3, tmp_path, monkeypatch, switch, device_map, sizes, places
+):
+    monkeypatch.setenv("SOFTNEURON_AUTO_PLACEMENT", switch)
+    # Accelerate changes the sizes in place.
+    model = load(tiny_qwen3, device_map=device_map, max_memory=dict(sizes), offload_folder=tmp_path)
     assert devices(model) == places
     assert continued(model, tiny_qwen3) == continued(load(tiny_qwen3), tiny_qwen3)
 
