@@ -7,12 +7,13 @@ SERVE  ?= 1
 PORT   ?= 7860
 DEMO   := .demo
 PAIR   := .venv-transformers-5.23.0
+OTHER  := .venv-accelerate-1.16.0
 STAMP  := $(VENV)/.setup-stamp
 MODEL  := $(VENV)/.model-stamp
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard src/softneuron/csrc/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sweep-tables op-coverage second-pair stress-kill check-overhead faults false-alarms scores calibration accelerate-suite stress clean
+.PHONY: help setup demo test check sweep-tables op-coverage second-pair second-accelerate stress-kill check-overhead faults false-alarms scores calibration accelerate-suite stress clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -50,20 +51,27 @@ demo: setup $(MODEL)  ## test a real model on software NeuronCores, then show th
 	  $(BIN)/trnready serve --results $(DEMO)/results --port $(PORT); \
 	fi
 
-$(PAIR): $(STAMP)
-	@$(BIN)/python -m venv --without-pip $(PAIR)
-	@site() { "$$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; \
-	  $(PIP) install --no-deps --target "$$(site $(PAIR)/bin/python)" "transformers==5.23.0" && \
-	  echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > "$$(site $(PAIR)/bin/python)/rest.pth"
+# An environment that has one package, in the version that its folder's name ends with, before those of .venv.
+.venv-%: $(STAMP)
+	@$(BIN)/python -m venv --without-pip $@
+	@site() { "$$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }; package="$*"; \
+	  $(PIP) install --no-deps --target "$$(site $@/bin/python)" "$${package%-*}==$${package##*-}" && \
+	  echo "import site; site.addsitedir('$$(site $(BIN)/python)')" > "$$(site $@/bin/python)/rest.pth"
 
 second-pair: setup $(MODEL) $(PAIR)  ## the demo's model under Transformers 5.23.0 too: a second pair of versions (2 minutes)
 	@$(BIN)/trnready check "$$($(BIN)/trnready fetch smollm2)" --results $(DEMO)/results --python $(PAIR)/bin/python
 
+second-accelerate: setup $(OTHER)  ## the tests that meet Accelerate, under 1.16.0 too (2 minutes)
+	@$(OTHER)/bin/python -m pytest tests/softneuron/test_accelerate.py tests/softneuron/test_placement.py \
+	  tests/softneuron/test_registration.py tests/softneuron/test_trainer.py tests/softneuron/test_transformers.py
+
 test: setup $(MODEL)  ## run every test: style, types, then pytest (about 20 minutes on 2 cores)
-	@echo "==> test 1/2: style, types, import rules"
+	@echo "==> test 1/3: style, types, import rules"
 	@$(MAKE) --no-print-directory check
-	@echo "==> test 2/2: pytest, about 20 minutes on 2 cores"
+	@echo "==> test 2/3: pytest, about 20 minutes on 2 cores"
 	@$(BIN)/python -m pytest
+	@echo "==> test 3/3: the other version of Accelerate, 2 minutes"
+	@$(MAKE) --no-print-directory second-accelerate
 
 check: setup  ## style, types and import rules only
 	@$(BIN)/ruff check .
@@ -102,4 +110,4 @@ stress: setup  ## eight threads on four cores for a minute: no crash, no byte le
 	@$(BIN)/python benchmarks/threads.py --seconds 60
 
 clean:  ## remove .venv, builds and the demo's results
-	rm -rf $(VENV) $(PAIR) build $(DEMO) src/softneuron/*.so src/*.egg-info
+	rm -rf $(VENV) $(PAIR) $(OTHER) build $(DEMO) src/softneuron/*.so src/*.egg-info

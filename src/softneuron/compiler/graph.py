@@ -15,9 +15,9 @@ from softneuron import _C
 from softneuron.compiler import draws, faults, strides
 from softneuron.compiler.build import build_package
 from softneuron.compiler.cache import Entry, NeffCache
-from softneuron.compiler.errors import NeuronCompileError, compile_error
+from softneuron.compiler.errors import HOW_TO_RUN_ANYWAY, NeuronCompileError, compile_error
 from softneuron.compiler.key import graph_key, toolchain
-from softneuron.compiler.lower import Constant, FromGraph, Lowered, Output, lower
+from softneuron.compiler.lower import Constant, FromGraph, Lowered, Output, SeveralCores, lower
 from softneuron.compiler.options import Options
 from softneuron.diagnostics.faults import FAULTS, Fault, active, fault, fire
 from softneuron.diagnostics.metrics import GraphRecord, record_fallback_graph, record_graph
@@ -25,6 +25,7 @@ from softneuron.diagnostics.naming import model_name
 from softneuron.distributed.compiled import serve_host_tensors
 
 _GRAPHS = FAULTS["silent_cpu"].words.index("graph")
+_ONE_CORE = 'A model that device_map="auto" spread goes to one core with device_map="neuron".'
 
 
 class RunnableGraph(OutputCode):
@@ -152,6 +153,7 @@ def compile_graph(
 
     Raises:
         NeuronCompileError: when no code can be generated and running operator by operator was not asked for.
+        SeveralCores: when the graph has tensors on more than one core and that was not asked for either.
     """
     name = f"{options.model_name or model_name()}_{role}"
     _refuse_on_purpose(name)
@@ -173,9 +175,7 @@ def _prepare(
     """Make the graph ready to run, and count it."""
     started = time.perf_counter()
     draws.refuse_another_order(gm)
-    lowered = lower(gm, inputs)
-    serve_host_tensors(lowered.module)
-    nodes = lowered.nodes
+    nodes = sum(node.op == "call_function" for node in gm.graph.nodes)
 
     def record(module: str | None = None, *, hit: bool = False, interpreted: bool = False) -> GraphRecord:
         return GraphRecord(
@@ -189,6 +189,15 @@ def _prepare(
             interpreted=interpreted,
         )
 
+    try:
+        lowered = lower(gm, inputs)
+    except SeveralCores as several:
+        if not options.fallback_execution:
+            raise SeveralCores(f"{several}\n{_ONE_CORE} {HOW_TO_RUN_ANYWAY}") from None
+        record_fallback_graph(record(), str(several))
+        return InterpretedGraph(gm)
+    serve_host_tensors(lowered.module)
+    nodes = lowered.nodes
     if fault("silent_cpu") == Fault("silent_cpu", _GRAPHS) and nodes:
         fire("silent_cpu")
         record_fallback_graph(record(), "the fault silent_cpu is on")

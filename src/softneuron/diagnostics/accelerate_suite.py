@@ -1,8 +1,8 @@
 """Accelerate's own test suite on the CPU and on neuron, side by side: `make accelerate-suite`.
 
-Its tests come from its source distribution, its helpers find the device by
-themselves. Each file runs in a process of its own; a run that is started again
-goes on where it stopped.
+Its tests come from the source distribution of the version that is installed, its
+helpers find the device by themselves. Each file runs in a process of its own; a run
+that is started again goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree
 
-VERSION = "1.15.0"
-HELPERS = ("parameterized", "pytest-subtests", "pytest-order")
+VERSION = version("accelerate")
+HELPERS = ("parameterized", "pytest-subtests", "pytest-order", "pytest-timeout")
 FILE_SECONDS = 1800
 TEST_SECONDS = 300
 # Two cores: some of the tests are written for two devices and wrong for more.
@@ -134,8 +135,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reports: dict[str, dict[str, dict[str, tuple[str, str]]]] = {device: {} for device in DEVICES}
     for number, file in enumerate(files, start=1):
         for device in DEVICES:
-            report = directory / device / f"{file}.xml"
-            report.parent.mkdir(exist_ok=True)
+            report = directory / VERSION / device / f"{file}.xml"
+            report.parent.mkdir(parents=True, exist_ok=True)
             if chosen.again or not report.exists():
                 print(
                     f"accelerate-suite: {number}/{len(files)} {file} on {device}", file=sys.stderr, flush=True
@@ -143,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 run_file(source, file, device, report)
             reports[device][file] = read_report(report)
     text = table(reports)
-    (directory / "table.md").write_text(text)
+    (directory / VERSION / "table.md").write_text(text)
     print(text)
 
 

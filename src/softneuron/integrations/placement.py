@@ -1,8 +1,9 @@
 """Where Accelerate and Transformers put a model when they are left to choose.
 
-Stock Accelerate does not list Neuron, so `device_map="auto"`, `pipeline(device=0)` and `pipeline()` end on
-the CPU, on Trainium too. Here they do as well, with a warning that says what to write;
-`SOFTNEURON_AUTO_PLACEMENT=1` lets them use the cores.
+Stock Accelerate 1.15 does not list Neuron, so `device_map="auto"` ends on the CPU, on Trainium too; neither
+does stock Transformers, so `pipeline(device=0)` and `pipeline()` do. Here they do as well, with a warning
+that says what to write; `SOFTNEURON_AUTO_PLACEMENT=1` lets them use the cores. Accelerate 1.16 takes any
+accelerator that PyTorch knows, and its choice is left alone.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ def wanted() -> bool:
 
 
 @functools.cache
-def _warn_once(what: str, instead: str) -> None:
+def _warn_once(what: str, library: str, instead: str) -> None:
     warnings.warn(
-        f"{what} puts this model on the CPU: the library does not choose neuron, on Trainium neither. "
+        f"{what} puts this model on the CPU: {library} does not choose neuron, on Trainium neither. "
         f"Write {instead} to put it on a core. ({SWITCH}=1 lets software cores be chosen.)",
         EndsOnCpuWarning,
         stacklevel=_levels_to_the_caller(),
@@ -48,7 +49,12 @@ def _levels_to_the_caller() -> int:
 
 
 def tell_accelerate(modeling: Any) -> None:
-    """Teach `accelerate.utils.modeling` how much memory the cores have, where that is wanted."""
+    """Teach `accelerate.utils.modeling` how much memory the cores have, where that is wanted.
+
+    From 1.16 on it knows without: it asks PyTorch for the accelerator.
+    """
+    if hasattr(modeling, "get_torch_accelerator_backend"):
+        return
     stock = modeling.get_max_memory
 
     @functools.wraps(stock)
@@ -60,19 +66,19 @@ def tell_accelerate(modeling: Any) -> None:
             return stock(max_memory)
         if not wanted():
             if max_memory is None:
-                _warn_once('device_map="auto"', 'device_map="neuron"')
+                _warn_once('device_map="auto"', "Accelerate 1.15", 'device_map="neuron"')
             return stock(max_memory)
         cores = range(device_count())
         if max_memory is None:
             return {core: mem_get_info(core)[0] for core in cores} | {"cpu": stock(None)["cpu"]}
-        # The stock function does not know these numbers; it has the rest.
-        here = {key: size for key, size in max_memory.items() if type(key) is int and key in cores}
+        # As in the stock function the caller's dictionary is what changes: Transformers compares with it.
+        for key, size in max_memory.items():
+            if isinstance(size, str):
+                max_memory[key] = modeling.convert_file_size_to_int(size)
+        # The stock function does not know the cores' numbers; it has the rest.
+        here = {key: max_memory[key] for key in sorted(key for key in max_memory if key in cores)}
         rest = {key: size for key, size in max_memory.items() if key not in here}
-        sizes = {
-            key: modeling.convert_file_size_to_int(size) if isinstance(size, str) else size
-            for key, size in sorted(here.items())
-        }
-        return sizes | (stock(rest) if rest else {})
+        return here | (stock(rest) if rest else {})
 
     modeling.get_max_memory = get_max_memory
 
@@ -117,7 +123,7 @@ def tell_transformers_pipelines(base: Any) -> None:
             else:
                 what = "pipeline() without a device" if device is None else f"pipeline(device={device})"
                 line = "neuron" if device is None else f"neuron:{device}"
-                _warn_once(what, f'pipeline(..., device="{line}")')
+                _warn_once(what, "Transformers", f'pipeline(..., device="{line}")')
         stock(self, model, *args, device=device, **options)
 
     base.Pipeline.__init__ = __init__

@@ -133,7 +133,7 @@ def without_evidence(device: Evidence, kind: DeviceKind) -> Verdict | None:
             "FAIL",
             "runs_on_cpu",
             f"The model's parameters are on {', '.join(elsewhere) or 'no device'}, not on neuron.",
-            'Pass device_map="neuron" to from_pretrained(); "auto" loads on the CPU.',
+            'Pass device_map="neuron" to from_pretrained(); "auto" loads on the CPU with Accelerate 1.15.',
         )
     if device.peak_bytes is not None and sum(device.peak_bytes) < device.parameter_bytes:
         return Verdict(

@@ -166,6 +166,35 @@ def test_a_graph_that_falls_back_does_not_count_as_compiled(
     torch_neuronx.clear_op_tracking()
 
 
+def test_a_graph_over_two_cores_is_refused_and_runs_operator_by_operator_where_that_is_asked_for(
+    neff_cache: Path, fresh_dynamo, monkeypatch
+):
+    def over_two_cores(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).to("neuron:1").sin()
+
+    x = torch.tensor([0.25, 0.5], device="neuron:0")
+    expected = 'SeveralCores: .* tensors on neuron:0, neuron:1\n.*device_map="neuron".*FALLBACK_EXECUTION=0'
+    with pytest.raises(Exception, match=expected):
+        torch.compile(over_two_cores, backend="neuron")(x)
+    assert torch_neuronx.get_fallback_graphs() == []
+
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
+    torch._dynamo.reset()
+    x.requires_grad_()
+    result = torch.compile(over_two_cores, backend="neuron")(x)
+    result.sum().backward()
+    assert result.device == torch.device("neuron:1")
+    assert torch.equal(result.cpu(), torch.tensor([0.5, 1.0]).sin())
+    assert torch.equal(x.grad.cpu(), 2 * torch.tensor([0.5, 1.0]).cos())
+    assert graphs() == []
+    fallbacks = torch_neuronx.get_fallback_graphs()
+    assert {fallback["reason"] for fallback in fallbacks} == {
+        "a compiled graph runs on one core, and this one has tensors on neuron:0, neuron:1"
+    }
+    assert [fallback["role"] for fallback in fallbacks] == ["forward", "backward"]
+    torch_neuronx.clear_op_tracking()
+
+
 @pytest.mark.slow
 def test_constants_and_branches_are_compiled(neff_cache: Path, fresh_dynamo):
     def branch(x: torch.Tensor) -> torch.Tensor:
