@@ -66,12 +66,10 @@ second-accelerate: setup $(OTHER)  ## the tests that meet Accelerate, under 1.16
 	  tests/softneuron/test_registration.py tests/softneuron/test_trainer.py tests/softneuron/test_transformers.py
 
 test: setup $(MODEL)  ## run every test: style, types, then pytest (about 20 minutes on 2 cores)
-	@echo "==> test 1/3: style, types, import rules"
+	@echo "==> test 1/2: style, types, import rules"
 	@$(MAKE) --no-print-directory check
-	@echo "==> test 2/3: pytest, about 20 minutes on 2 cores"
+	@echo "==> test 2/2: pytest, about 20 minutes on 2 cores"
 	@$(BIN)/python -m pytest
-	@echo "==> test 3/3: the other version of Accelerate, 2 minutes"
-	@$(MAKE) --no-print-directory second-accelerate
 
 check: setup  ## style, types and import rules only
 	@$(BIN)/ruff check .
