@@ -18,14 +18,17 @@ from softneuron.compiler.cache import Module, NeffCache
 PIPE_WIDTH = 120
 """Columns of help that goes to a pipe or a file."""
 
+# Without a standard output, as after `>&-`, Python has None for it.
+_IN_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
+
 app = typer.Typer(
     name="softneuron",
     help="Software NeuronCores: what a script makes them do, and what they keep.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # In a pipe Typer's boxes are 80 columns wide and cut long names; Click's plain text keeps them whole.
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
-    context_settings={} if sys.stdout.isatty() else {"terminal_width": PIPE_WIDTH},
+    rich_markup_mode="rich" if _IN_TERMINAL else None,
+    context_settings={} if _IN_TERMINAL else {"terminal_width": PIPE_WIDTH},
 )
 neff = typer.Typer(
     help="The cache of compiled graphs (NEFFs), in TORCH_NEURONX_NEFF_CACHE_DIR or /tmp/neff_cache.",

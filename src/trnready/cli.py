@@ -35,6 +35,9 @@ class _Commands(TyperGroup):
 PIPE_WIDTH = 120
 """Columns of help that goes to a pipe or a file."""
 
+# Without a standard output, as after `>&-`, Python has None for it.
+_IN_TERMINAL = sys.stdout is not None and sys.stdout.isatty()
+
 app = typer.Typer(
     name="trnready",
     cls=_Commands,
@@ -43,8 +46,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # In a pipe Typer's boxes are 80 columns wide and cut long names; Click's plain text keeps them whole.
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
-    context_settings={} if sys.stdout.isatty() else {"terminal_width": PIPE_WIDTH},
+    rich_markup_mode="rich" if _IN_TERMINAL else None,
+    context_settings={} if _IN_TERMINAL else {"terminal_width": PIPE_WIDTH},
 )
 
 

@@ -108,7 +108,7 @@ def _ask_results(results: str | None, question: Question) -> Answer:
     index = Index(folder)
     for notice in index.notices():
         typer.echo(f"warning: {notice}", err=True)
-    if question.task not in (None, *index.tasks()):
+    if question.task not in (None, *names(), *index.tasks()):
         raise BadQuery(f"there is no task {question.task!r} here; trnready tests {', '.join(names())}.")
     found = index.model(question.model_id, question.task, ask)
     if found is None:

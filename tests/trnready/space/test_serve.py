@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trnready.cli import app
+from trnready.script.task import names
 from trnready.space.commands import CannotListen, address, listen
 from trnready.space.sources import NoSuchFolder
 
@@ -116,6 +117,8 @@ def test_without_a_results_folder_the_lists_are_shown_and_that_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for task in names():  # known even where nothing of it is
+        assert CliRunner().invoke(app, ["can-i-run", "no/model", "--task", task]).exit_code == 2
     done = CliRunner().invoke(app, ["can-i-run", "Qwen/Qwen3-0.6B"])
     assert done.stderr == "warning: there is no results folder at results; --results names one.\n"
     assert done.stdout.startswith("Qwen/Qwen3-0.6B was not tested.")
